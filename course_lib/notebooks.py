@@ -100,6 +100,12 @@ if importlib.util.find_spec("course_lib") is None:
 
 def without_magics(source: str) -> str:
     """A cell's source as plain Python: each line magic and shell line becomes `pass`, with its indentation."""
+    try:
+        ast.parse(source)
+    except (SyntaxError, ValueError):
+        pass
+    else:
+        return source  # a line may start with % and be arithmetic
     return MAGIC.sub(r"\1pass", source)
 
 
