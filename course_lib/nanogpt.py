@@ -8,11 +8,12 @@ the shapes are those of its released weights, so a count of parameters can be co
 import math
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from course_lib.data_files import data_path
 
 
 @dataclass(frozen=True)
@@ -165,12 +166,8 @@ def loss_fn(logits: Tensor, targets: Tensor) -> Tensor:
 @cache
 def corpus() -> Tensor:
     """The course's text as bytes: (N,) uint8, shared: do not write in it. Its source is in `data/README.md`."""
-    here = Path(__file__).resolve().parent
-    places = [here / "data" / "corpus.txt", here.parent / "data" / "corpus.txt"]
-    for path in places:  # an installed wheel carries data/ inside; a checkout has it beside
-        if path.exists():
-            return torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8)
-    raise FileNotFoundError(f"data/corpus.txt must be installed with the course; looked in {places}.")
+    data = data_path("corpus.txt").read_bytes()
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
 
 def batch(corpus: Tensor, batch_size: int, block_size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

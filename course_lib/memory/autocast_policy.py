@@ -1,8 +1,8 @@
 """What autocast does to single operations: CUDA's policy and the CPU's, asked of torch itself.
 
-Fake tensors have a dtype and a device but no data, so CUDA's dispatch rules can be run on a machine without a GPU, even
-with a build of torch without CUDA. `torch.autocast("cuda")` would switch itself off there with a warning; the flags that
-it sets are set here directly. Nothing is looked up in a list that someone typed.
+Fake tensors have a dtype and a device but no data, so CUDA's dispatch rules can be run on a machine without a GPU,
+even with a build of torch without CUDA. `torch.autocast("cuda")` would switch itself off there with a warning; the
+flags that it sets are set here directly. Nothing is looked up in a list that someone typed.
 """
 
 import contextlib
