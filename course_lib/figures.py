@@ -8,7 +8,7 @@ bars and points a second one.
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 from cycler import cycler
@@ -39,7 +39,7 @@ SQUARE = (4.6, 4.2)
 DPI = 90
 MAX_PNG_BYTES = 60_000
 
-STYLE = {
+STYLE: dict[str, Any] = {
     "axes.prop_cycle": cycler(color=list(COLORS.values())[:8]) + cycler(linestyle=DASHES),
     "axes.grid": True,
     "axes.axisbelow": True,
@@ -58,7 +58,7 @@ STYLE = {
     "legend.frameon": False,
     "svg.hashsalt": "sixteen-bytes",
 }
-mpl.rcParams.update(STYLE)
+mpl.rcParams.update(STYLE)  # type: ignore[arg-type]
 
 
 def show(figure: Figure, alt: str) -> None:
