@@ -1,0 +1,16 @@
+"""Lesson 05: FlashAttention by tiling."""
+
+from course_lib.exercises.lesson_05 import attention_traffic_bytes, block_sizes, decode_mask, merge_partial
+from course_lib.grading.exercise import Lesson
+
+LESSON = Lesson(
+    number="05",
+    slug="05_flash_attention",
+    title="FlashAttention by tiling",
+    exercises=(
+        attention_traffic_bytes.EXERCISE,
+        merge_partial.EXERCISE,
+        block_sizes.EXERCISE,
+        decode_mask.EXERCISE,
+    ),
+)

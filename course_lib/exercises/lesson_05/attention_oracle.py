@@ -1,0 +1,150 @@
+"""What attention should give, in float64 and independently of `course_lib.attention`, and what known faults give."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from course_lib.grading.compare import tensor_mismatch
+from course_lib.grading.exercise import Case, Mismatch
+
+
+def inputs(generator: torch.Generator, batch: int, heads: int, q_len: int, k_len: int, dim: int, dtype: torch.dtype):
+    """Random q, k and v, rounded to the dtype."""
+
+    def normal(length: int) -> Tensor:
+        return torch.randn(batch, heads, length, dim, generator=generator).to(dtype)
+
+    return normal(q_len), normal(k_len), normal(k_len)
+
+
+def hidden(q_len: int, k_len: int) -> Tensor:
+    """True where a key lies in a query's future, the last query at the last key: built by loops, to be independent."""
+    rows = [[key > query + k_len - q_len for key in range(k_len)] for query in range(q_len)]
+    return torch.tensor(rows, dtype=torch.bool).reshape(q_len, k_len)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, causal: bool, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """(out, logsumexp) by the plain formula, every operation in `dtype`."""
+    q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+    scores = (q @ k.transpose(-2, -1)) / math.sqrt(q.shape[-1])
+    if causal:
+        scores = scores.masked_fill(hidden(q.shape[-2], k.shape[-2]), -math.inf)
+    return torch.softmax(scores, -1) @ v, torch.logsumexp(scores, -1)
+
+
+def gradients(q: Tensor, k: Tensor, v: Tensor, grad_out: Tensor, causal: bool, dtype: torch.dtype) -> tuple:
+    """(dq, dk, dv) by autograd through the plain formula in `dtype`."""
+    leaves = [tensor.detach().to(dtype).requires_grad_() for tensor in (q, k, v)]
+    out, _ = attend(*leaves, causal, dtype)
+    return torch.autograd.grad(out, leaves, grad_out.to(dtype))
+
+
+def out_problem(got: Any, q: Tensor, k: Tensor, v: Tensor, causal: bool, name: str = "out") -> Mismatch | None:
+    """Error budget of the output: twice the plain computation's in the same dtype, with a floor of eps · max|v|."""
+    truth, _ = attend(q, k, v, causal, torch.float64)
+    plain, _ = attend(q, k, v, causal, q.dtype)
+    floor = torch.finfo(q.dtype).eps * v.abs().max().item()
+    return tensor_mismatch(got, plain, truth, name=name, floor=floor)
+
+
+def logsumexp_problem(got: Any, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Mismatch | None:
+    """The same for the log-sum-exp, which is due in float32 whatever the dtype of the inputs."""
+    _, truth = attend(q, k, v, causal, torch.float64)
+    _, plain = attend(q, k, v, causal, q.dtype)
+    floor = torch.finfo(q.dtype).eps * max(1.0, truth.abs().max().item())
+    return tensor_mismatch(got, plain.float(), truth, name="logsumexp", floor=floor)
+
+
+def gradient_problem(got: Any, args: tuple, causal: bool) -> Mismatch | None:
+    """Error budget of (dq, dk, dv): twice the plain backward's, with a floor of eps times the sum of all magnitudes."""
+    q, k, v, grad_out = args
+    if not isinstance(got, list | tuple) or len(got) != 3:
+        return Mismatch("three gradients (dq, dk, dv)", f"{type(got).__name__}", "Three tensors are due, in this order.")
+    truth = gradients(q, k, v, grad_out, causal, torch.float64)
+    plain = gradients(q, k, v, grad_out, causal, q.dtype)
+    eps = torch.finfo(q.dtype).eps
+    for name, own, exact, due, floor in zip(("dq", "dk", "dv"), got, truth, plain, _magnitudes(args, causal), strict=True):
+        problem = tensor_mismatch(own, due, exact, name=name, floor=eps * floor)
+        if problem:
+            return problem
+    return None
+
+
+def _magnitudes(args: tuple, causal: bool) -> tuple[float, float, float]:
+    """What dq, dk and dv would be if nothing cancelled: rounding errors are relative to these, not to the results."""
+    q, k, v, grad_out = (tensor.double() for tensor in args)
+    scale = 1 / math.sqrt(q.shape[-1])
+    scores = q @ k.transpose(-2, -1) * scale
+    if causal:
+        scores = scores.masked_fill(hidden(q.shape[-2], k.shape[-2]), -math.inf)
+    weights = torch.softmax(scores, -1)
+    size = (grad_out.abs() @ v.abs().transpose(-2, -1)) * weights
+    size = (size + weights * size.sum(-1, keepdim=True)) * scale
+    dq, dk = size @ k.abs(), size.transpose(-2, -1) @ q.abs()
+    dv = weights.transpose(-2, -1) @ grad_out.abs()
+    return dq.max().item(), dk.max().item(), dv.max().item()
+
+
+FAULTS = (
+    "keeps_accumulator_unscaled", "keeps_sum_unscaled", "keeps_both_unscaled", "starts_maximum_at_zero", "forgets_scale",
+    "scales_by_head_dim", "inverts_mask", "aligns_mask_to_start", "hides_own_position", "ignores_causal", "drops_last_tile",
+    "normalises_twice", "never_normalises", "merges_heads_without_transposing",
+)  # fmt: skip
+
+
+def faulty(fault: str, q: Tensor, k: Tensor, v: Tensor, block_q: int, block_k: int, causal: bool) -> Tensor:
+    """What tiled attention gives with one fault, in float64."""
+    q, k, v = q.double(), k.double(), v.double()
+    q_len, k_len, dim = q.shape[-2], k.shape[-2], q.shape[-1]
+    scale = {"forgets_scale": 1.0, "scales_by_head_dim": 1 / dim}.get(fault, 1 / math.sqrt(dim))
+    offset = 0 if fault == "aligns_mask_to_start" else k_len - q_len
+    query, key = torch.arange(q_len)[:, None] + offset, torch.arange(k_len)[None, :]
+    future = key >= query if fault == "hides_own_position" else key > query
+    future = ~future if fault == "inverts_mask" else future
+    row_max = torch.full(q.shape[:-1], 0.0 if fault == "starts_maximum_at_zero" else -math.inf, dtype=torch.float64)
+    row_sum, acc = torch.zeros_like(row_max), torch.zeros_like(q)
+    end = k_len // block_k * block_k if fault == "drops_last_tile" else k_len
+    for j in range(0, end, block_k):
+        scores = q @ k[:, :, j : j + block_k].transpose(-2, -1) * scale
+        if causal and fault != "ignores_causal":
+            scores = scores.masked_fill(future[:, j : j + block_k], -math.inf)
+        new_max = torch.maximum(row_max, scores.amax(-1))
+        shift = torch.where(new_max == -math.inf, 0.0, new_max)
+        old, weights = torch.exp(row_max - shift), torch.exp(scores - shift[..., None])
+        acc_scale = 1.0 if fault in ("keeps_accumulator_unscaled", "keeps_both_unscaled") else old[..., None]
+        row_sum = row_sum * (1.0 if fault in ("keeps_sum_unscaled", "keeps_both_unscaled") else old) + weights.sum(-1)
+        if fault == "normalises_twice":  # in each tile, and again at the end
+            weights = weights / row_sum[..., None]
+        acc = acc * acc_scale + weights @ v[:, :, j : j + block_k]
+        row_max = new_max
+    if fault == "merges_heads_without_transposing":
+        return (acc / row_sum[..., None]).transpose(1, 2).reshape(q.shape)
+    return acc if fault == "never_normalises" else acc / row_sum[..., None]
+
+
+def looks_like(got: Any, wrong: Tensor, truth: Tensor, dtype: torch.dtype) -> bool:
+    """Whether `got` is `wrong`, up to the rounding of the dtype, rather than the truth."""
+    if not isinstance(got, Tensor) or got.shape != wrong.shape or got.is_complex():
+        return False
+    got = got.double()
+    if not torch.equal(got.isfinite(), wrong.to(dtype).isfinite()):
+        return False
+    got, wrong, truth = (torch.where(wrong.to(dtype).isfinite(), x, 0.0) for x in (got, wrong, truth.double()))
+    noise = 8 * torch.finfo(dtype).eps * wrong.abs().max().item()
+    return (got - wrong).abs().max().item() <= 0.02 * (wrong - truth).abs().max().item() + noise
+
+
+def has_fault(fault: str, get_out: Callable[[Any], Any]) -> Callable[[Case, Any, Any], bool]:
+    """A `matches` predicate: the observed output is what this fault gives for the case."""
+
+    def matches(case: Case, observation: Any, _: Any) -> bool:
+        q, k, v = case.args[:3]
+        causal = case.kwargs["causal"]
+        wrong = faulty(fault, q, k, v, case.kwargs["block_q"], case.kwargs["block_k"], causal)
+        truth, _ = attend(q, k, v, causal, torch.float64)
+        return looks_like(get_out(observation), wrong, truth, q.dtype)
+
+    return matches
