@@ -61,9 +61,7 @@ def of(*parts: str) -> list[Path]:
 def test_the_rules_look_at_something():
     assert {"formats", "nanogpt"} <= SUBJECTS
     assert len(of("grading")) > 5
-    assert "course_lib.grading.exercise.Case" in imports(of("grading")[1]) | imports(
-        Path("course_lib/grading/assess.py")
-    )
+    assert "course_lib.grading.exercise.Case" in imports(Path("course_lib/grading/assess.py"))
 
 
 @pytest.mark.parametrize("path", of(*SUBJECTS), ids=str)
@@ -86,7 +84,7 @@ def test_grading_knows_exercises_through_the_syllabus_only(path: Path):
     for name in ours(path):
         assert part(name) not in SUBJECTS | {"memory"}, name
         if part(name) == "exercises":
-            assert name == "course_lib.exercises.SYLLABUS", name
+            assert name in {"course_lib.exercises", "course_lib.exercises.SYLLABUS"}, name
 
 
 @pytest.mark.parametrize("path", of("memory", "figures", "recorded", "data_files", "machine"), ids=str)
@@ -110,7 +108,7 @@ def test_private_torch_modules_stay_in_memory(path: Path):
             if is_private(dotted) and dotted.replace(".", "").replace("_", "").isalnum():
                 pieces = dotted.split(".")
                 # Some public functions begin with an underscore (torch._foreach_add_): modules are what is private.
-                if pieces[1] in {"_C", "_dynamo", "_inductor", "_subclasses", "_prims", "_refs", "_functorch"}:
+                if pieces[1] in {"_dynamo", "_inductor", "_subclasses", "_prims", "_refs", "_functorch"}:
                     used.add(dotted)
     assert not used
 

@@ -33,7 +33,7 @@ def code_cells(notebook):
 
 
 def prose(source: str) -> list[str]:
-    """The words of a Markdown cell that are read as prose: no code, formulas, tables, link targets or hidden answers."""
+    """The words of a Markdown cell that are read as prose: no code, tables, link targets or hidden answers."""
     for pattern in (r"(?s)```.*?```", r"(?s)<details>.*?</details>", r"(?s)\$\$.*?\$\$", r"<[^>]+>", r"\]\([^)]*\)"):
         source = re.sub(pattern, " ", source)
     lines = [line for line in source.splitlines() if not line.lstrip().startswith(("|", "#"))]

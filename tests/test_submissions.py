@@ -55,17 +55,12 @@ def submissions_of(lesson: Lesson, exercise: Exercise) -> list[Submission]:
     text = path.read_text(encoding="utf-8")
     headings = list(HEADING.finditer(text))
     ends = [heading.start() for heading in headings[1:]] + [len(text)]
-    return [
-        Submission(
-            lesson,
-            exercise,
-            found[1] == "accepted",
-            found[2],
-            text[found.end() : end],
-            text[: found.start()].count("\n") + 1,
-        )
-        for found, end in zip(headings, ends, strict=True)
-    ]
+    found = []
+    for heading, end in zip(headings, ends, strict=True):
+        line = text[: heading.start()].count("\n") + 1
+        source = text[heading.end() : end]
+        found.append(Submission(lesson, exercise, heading[1] == "accepted", heading[2], source, line))
+    return found
 
 
 ALL = [submission for lesson, exercise in EXERCISES for submission in submissions_of(lesson, exercise)]
