@@ -48,7 +48,7 @@ def find_exercise(name: str) -> Exercise:
     raise KeyError(f"exercise name must be one of the course's; got {name!r}. Near it: {', '.join(near)}.")
 
 
-def _learner_line(error: BaseException) -> str:
+def learner_line(error: BaseException) -> str:
     """``line 3, `return 1 / 0` ``: the deepest line that is neither ours nor a library's."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if not frame.filename.startswith(_OURS) and frame.lineno:
@@ -58,7 +58,7 @@ def _learner_line(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def _clean_state() -> Iterator[None]:
+def clean_state() -> Iterator[None]:
     """Gradients on, autocast off, default dtype; the random states are as before afterwards."""
     states = torch.random.get_rng_state(), random.getstate(), np.random.get_state()
     dtype = torch.get_default_dtype()
@@ -78,7 +78,7 @@ def observe_case(exercise: Exercise, solution: Any, case: Case, limit_s: float |
     """Runs one case in this process. Whatever the code does but end the process becomes an Observation."""
     noise = io.StringIO()
     try:
-        with _clean_state(), contextlib.redirect_stdout(noise), contextlib.redirect_stderr(noise):
+        with clean_state(), contextlib.redirect_stdout(noise), contextlib.redirect_stderr(noise):
             value = run_limited(lambda: exercise.observe(solution, case), limit_s or exercise.time_limit_s)
             plain = decode(encode(value))
         return Observation(plain, noise=noise.getvalue()[:_NOISE_CHARS])
@@ -87,7 +87,7 @@ def observe_case(exercise: Exercise, solution: Any, case: Case, limit_s: float |
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit too: a learner's sys.exit() ends the exercise, not the kernel
-        record = record_exception(error, _learner_line(error))
+        record = record_exception(error, learner_line(error))
         return Observation(ended="raised", error=record, noise=noise.getvalue()[:_NOISE_CHARS])
 
 
@@ -245,7 +245,7 @@ def assess(name: str, solution: Any, seed: int | None = None) -> Verdict:
         lines = (f"This exercise cannot be checked here: {reason}",)
         return Verdict(name, NOT_ATTEMPTED, 0.0, exercise.points, None, lines, (), exercise.bonus)
     try:
-        with _clean_state():
+        with clean_state():
             cases = exercise.cases(random.SystemRandom().randrange(2**31) if seed is None else seed)
         expected = expected_values(exercise, cases)
     except KeyboardInterrupt:
