@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from course_lib.memory.cuda_rules import cuda_rules
+from course_lib.memory.devices import cuda_means_fake
 from course_lib.memory.errors import DryRunError, SimulatedOutOfMemoryError
 from course_lib.memory.gpus import Gpu, find_gpu
 from course_lib.memory.ledger import MemoryLedger
@@ -66,8 +67,9 @@ def dry_run(
     with ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng(devices=[]))
         stack.enter_context(cuda_rules(chosen))
-        stack.enter_context(ShapesOnly())
+        mode = stack.enter_context(ShapesOnly())
         stack.enter_context(ledger)
+        stack.enter_context(cuda_means_fake(ledger, mode))
         try:
             with ledger.in_phase("build"):
                 built = build()

@@ -23,6 +23,7 @@ from course_lib.memory.errors import SimulatedOutOfMemoryError
 
 CATEGORIES = ("parameter", "gradient", "optimizer state", "buffer", "input", "activation", "temporary")
 PARAMETER, GRADIENT, OPTIMIZER_STATE, BUFFER, INPUT, ACTIVATION, TEMPORARY = range(7)
+HOST = 7  # moved to the host's memory by save_on_cpu in a dry run: followed, but no part of the GPU's bytes
 
 # Operations that say nothing about the phase: `loss.item()` after the step does not begin a forward pass.
 NEUTRAL = {"aten._local_scalar_dense.default", "aten.detach.default", "aten.lift_fresh.default"}
@@ -116,6 +117,8 @@ class MemoryLedger(TorchDispatchMode):
         self.module = ""  # path of the module at work; whoever knows it (dry_run) sets it
         self._block_bytes = block_bytes
         self._live = [0] * len(CATEGORIES)
+        self._host = [0, 0]  # live, peak
+        self._to_host = False
         self._records: dict[int, _Record] = {}
         self._depth = 0
         self._hooks: list[Any] = []
@@ -127,11 +130,14 @@ class MemoryLedger(TorchDispatchMode):
         self._fixed_phase: str | None = None
         self.reset()
 
-        live, records = self._live, self._records
+        live, host, records = self._live, self._host, self._records
 
         def forget(record: weakref.ref) -> None:
             assert isinstance(record, _Record)
-            live[record.category] -= record.nbytes
+            if record.category == HOST:
+                host[0] -= record.nbytes
+            else:
+                live[record.category] -= record.nbytes
             # The address may belong to a new storage already; then its record stays.
             if records.get(record.key) is record:
                 del records[record.key]
@@ -175,6 +181,7 @@ class MemoryLedger(TorchDispatchMode):
         self._marks: list[Mark] = []
         self._phase = "forward"
         self._had_backward = False
+        self._host[1] = self._host[0]
         self.peak_bytes = sum(self._live)
         self.peak_operation = ""
         self.peak_index = -1
@@ -352,6 +359,20 @@ class MemoryLedger(TorchDispatchMode):
         finally:
             self.capacity_bytes = limit
 
+    @contextmanager
+    def on_host(self) -> Iterator[None]:
+        """What is made in the block stands for memory of the host, not of the GPU."""
+        self._to_host = True
+        try:
+            yield
+        finally:
+            self._to_host = False
+
+    @property
+    def offloaded_peak_bytes(self) -> int:
+        """The most that `on_host` blocks have held at once since the last reset."""
+        return self._host[1]
+
     def refuse_if_full(self, what: str) -> None:
         """Raise `SimulatedOutOfMemoryError` if more is alive than the capacity."""
         if self.capacity_bytes is not None and sum(self._live) > self.capacity_bytes:
@@ -378,16 +399,21 @@ class MemoryLedger(TorchDispatchMode):
 
     def _add(self, storage: torch.UntypedStorage, category: int, name: str) -> None:
         nbytes = self._storage_bytes(storage)
-        self._refuse_what_does_not_fit(nbytes, name)
+        if self._to_host:
+            category = HOST
+            self._host[0] += nbytes
+            self._host[1] = max(self._host)
+        else:
+            self._refuse_what_does_not_fit(nbytes, name)
+            self._live[category] += nbytes
         record = _Record(storage, self._forget)
         record.key, record.nbytes, record.category = storage._cdata, nbytes, category
         record.phase = self._phase
         self._records[record.key] = record
-        self._live[category] += nbytes
 
     def _resized(self, record: _Record, storage: torch.UntypedStorage, name: str) -> None:
         nbytes = self._storage_bytes(storage)
-        if nbytes != record.nbytes:
+        if nbytes != record.nbytes and record.category != HOST:
             self._refuse_what_does_not_fit(nbytes - record.nbytes, name)
             self._live[record.category] += nbytes - record.nbytes
             record.nbytes = nbytes
@@ -403,6 +429,8 @@ class MemoryLedger(TorchDispatchMode):
                 self._move(record, category)
 
     def _move(self, record: _Record, category: int) -> None:
+        if record.category == HOST:
+            return
         self._live[record.category] -= record.nbytes
         self._live[category] += record.nbytes
         record.category = category

@@ -60,6 +60,7 @@ class MemoryReport:
             start_bytes=start_bytes,
             timeline=list(ledger.timeline),
             marks=[*ledger.marks, last],
+            offloaded_bytes=ledger.offloaded_peak_bytes,
             **more,
         )
 
