@@ -40,7 +40,7 @@ def test_nothing_is_left_switched_on_and_nothing_warns():
 
 
 def test_an_unknown_operation_is_named():
-    with pytest.raises(ValueError, match="op must be one of linear.*got 'lstm'"):
+    with pytest.raises(ValueError, match=r"op must be one of linear.*got 'lstm'"):
         autocast_output_dtype("lstm", "cuda")
     with pytest.raises(ValueError, match="device_type must be one of cuda, cpu; got 'tpu'"):
         autocast_output_dtype("linear", "tpu")
