@@ -126,7 +126,7 @@ class MemoryLedger(TorchDispatchMode):
         self._models: list[weakref.ref] = []
         self.stepped: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()  # optimizers whose step ran inside
         self._names: dict[Any, str] = {}
-        self._in_backward = self._in_step = self._had_backward = False
+        self._in_backward = False
         self._fixed_phase: str | None = None
         self.reset()
 
@@ -180,7 +180,6 @@ class MemoryLedger(TorchDispatchMode):
         self._timeline: list[TimelinePoint] = []
         self._marks: list[Mark] = []
         self._phase = "forward"
-        self._had_backward = False
         self._host[1] = self._host[0]
         self.peak_bytes = sum(self._live)
         self.peak_operation = ""
@@ -256,7 +255,7 @@ class MemoryLedger(TorchDispatchMode):
             for hook in self._hooks:
                 hook.remove()
             self._hooks, self._hooked = [], set()
-            self._in_backward = self._in_step = False
+            self._in_backward = False
             super().__exit__(*exception)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
@@ -267,16 +266,14 @@ class MemoryLedger(TorchDispatchMode):
         name = self._names.get(func)
         if name is None:
             name = self._names[func] = str(func)
-        if name.startswith("profiler."):
+        if name.startswith(("profiler.", "prim.")):  # no tensor is made
             return func(*args, **(kwargs or {}))
-        grad_enabled = torch.is_grad_enabled()
-        if name not in NEUTRAL:
-            self._follow_phase(grad_enabled)
+        self._follow_phase(name, args)
         for arg in args:
             if isinstance(arg, torch.nn.Parameter):
                 self._found_parameter(arg)
         out = func(*args, **(kwargs or {}))
-        category = ACTIVATION if grad_enabled else TEMPORARY
+        category = ACTIVATION if torch.is_grad_enabled() else TEMPORARY
         if isinstance(out, torch.Tensor):
             self._born(out, category, func, name, args, kwargs)
         elif isinstance(out, (tuple, list)):
@@ -286,25 +283,26 @@ class MemoryLedger(TorchDispatchMode):
         self._note_operation(name)
         return out
 
-    def _follow_phase(self, grad_enabled: bool) -> None:
-        """Which phase the next operation belongs to; close the last one when it is another."""
+    def _follow_phase(self, name: str, args: tuple) -> None:
+        """Close the phase when the next operation belongs to another one.
+
+        Forward lasts until backward or an optimizer's step; after these everything is "step" (unscaling, clipping)
+        until an operation whose graph is recorded begins the next forward pass.
+        """
         if torch._C._current_graph_task_id() != -1:
             if not self._in_backward:
-                self._in_backward = self._had_backward = True
+                self._in_backward = True
                 self._end_phase("backward")
                 self._keep_what_forward_left()
-            phase = "backward"
-        else:
+            return
+        if self._in_backward:
             self._in_backward = False
-            if self._in_step and not grad_enabled:
-                phase = "step"
-            elif grad_enabled or not self._had_backward:
-                # A step that ended in an exception never told us; a recorded operation means the next forward pass.
-                self._in_step = False
-                phase = "forward"
-            else:
-                phase = "step"  # unscaling and clipping between backward and the optimizer's step
-        self._end_phase(phase)
+            self._end_phase("step")
+        if self._phase == "step" and name not in NEUTRAL and torch.is_grad_enabled():
+            for arg in args:
+                if isinstance(arg, torch.Tensor) and arg.requires_grad:
+                    self._end_phase("forward")
+                    return
 
     def _end_phase(self, phase: str) -> None:
         if self._fixed_phase is not None:
@@ -321,7 +319,6 @@ class MemoryLedger(TorchDispatchMode):
                 self._move(record, ACTIVATION)
 
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        self._in_step = True
         if not self._in_backward:
             self._end_phase("step")
         for group in optimizer.param_groups:
@@ -331,7 +328,6 @@ class MemoryLedger(TorchDispatchMode):
 
     def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self.stepped.add(optimizer)
-        self._in_step = False
         self._watch_optimizer(optimizer)
 
     def _found_parameter(self, parameter: torch.Tensor) -> None:
