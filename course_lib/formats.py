@@ -31,7 +31,6 @@ __all__ = [
     "format_limits",
     "round_to",
     "split_bits",
-    "step_exponent",
     "stochastic_round",
     "ulp",
 ]
@@ -107,13 +106,6 @@ def describe_bits(bits: int, fmt: FloatFormat) -> str:
     return "normal"
 
 
-def step_exponent(x: float, fmt: FloatFormat) -> int:
-    """The power of two that is one step of the format at x, a finite number: -10 for 1.0 in FP16."""
-    smallest = 1 - fmt.bias
-    exponent = math.frexp(x)[1] - 1 if x else smallest  # frexp gives 0.5 <= m < 1, hence the -1
-    return max(exponent, smallest) - fmt.fraction_bits  # below the smallest normal number steps stop shrinking
-
-
 def decode_bits(bits: int, fmt: FloatFormat) -> float:
     """The value of a code, exactly (a Python float holds every value of every format here).
 
@@ -161,10 +153,11 @@ def encode_float(x: float, fmt: FloatFormat) -> int:
     if math.isinf(x):
         return sign_bit | overflow
 
-    exponent = step_exponent(x, fmt)
-    steps = round(math.ldexp(abs(x), -exponent))  # scaling is exact; round() takes ties to even
+    smallest_exponent = 1 - fmt.bias  # below the smallest normal number the steps stop shrinking
+    exponent = max(math.frexp(x)[1] - 1, smallest_exponent) if x else smallest_exponent  # frexp: 0.5 <= m < 1
+    steps = round(math.ldexp(abs(x), fmt.fraction_bits - exponent))  # scaling is exact; round() takes ties to even
     # Codes of one sign are consecutive, so a carry out of the fraction lands in the exponent field by itself.
-    code = ((exponent - step_exponent(0.0, fmt)) << fmt.fraction_bits) + steps
+    code = ((exponent - smallest_exponent) << fmt.fraction_bits) + steps
     return sign_bit | min(code, overflow)
 
 
@@ -198,7 +191,9 @@ def ulp(x: float, fmt: FloatFormat) -> float:
     Returns:
         The spacing. `ulp(0)` is the smallest subnormal; at the largest value it is the spacing below it.
     """
-    return 2.0 ** step_exponent(x, fmt)
+    smallest_exponent = 1 - fmt.bias  # zero and subnormals share the steps of the smallest normal numbers
+    exponent = max(math.frexp(x)[1] - 1, smallest_exponent) if x else smallest_exponent  # frexp: 0.5 <= m < 1
+    return 2.0 ** (exponent - fmt.fraction_bits)
 
 
 def counting_ceiling(fmt: FloatFormat) -> int:
