@@ -6,6 +6,7 @@ import io
 import linecache
 import random
 import sysconfig
+import time
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ import numpy as np
 import torch
 
 from course_lib.grading.compare import alike
-from course_lib.grading.exercise import Case, Exercise, Mismatch, Misconception
+from course_lib.grading.exercise import Case, Exercise, Misconception, Mismatch
 from course_lib.grading.limits import TimeLimitExceeded, run_limited
 from course_lib.grading.observation import Observation, decode, encode, record_exception
 from course_lib.grading.verdict import (
@@ -93,8 +94,6 @@ def observe_case(exercise: Exercise, solution: Any, case: Case, limit_s: float |
 
 def observe_all(exercise: Exercise, solution: Any, cases: list[Case]) -> list[Observation]:
     """Every case in order, within the exercise's time limit; after a case that ran out of time the rest is not run."""
-    import time
-
     deadline = time.monotonic() + exercise.time_limit_s
     observations: list[Observation] = []
     for case in cases:
@@ -177,7 +176,9 @@ def judge(exercise: Exercise, cases: list[Case], expected: list[Any], observatio
 
     if observations and all(is_stub(seen) for seen in observations):
         return verdict(
-            NOT_ATTEMPTED, 0, [f"This will check {exercise.checks}.", f"Next: write the function; `hint({exercise.name})` helps."]
+            NOT_ATTEMPTED,
+            0,
+            [f"This will check {exercise.checks}.", f"Next: write the function; `hint({exercise.name})` helps."],
         )
     failures: list[Failure] = []
     earned = 0.0

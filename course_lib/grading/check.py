@@ -4,8 +4,8 @@ import os
 import sys
 from typing import Any
 
-from course_lib.grading import assess as assessment
 from course_lib.grading import progress as record
+from course_lib.grading.assess import assess
 from course_lib.grading.names import UnknownExercise, collect
 from course_lib.grading.verdict import PASSED, Verdict, points_text
 
@@ -34,7 +34,7 @@ def _caller_names() -> dict[str, Any]:
 
 
 def _verdict_on(name: str, solution: Any) -> Verdict:
-    verdict = assessment.assess(name, solution)
+    verdict = assess(name, solution)
     _last[name] = (solution, verdict)
     return verdict
 
@@ -82,7 +82,9 @@ def solved_or_reference(function: Any) -> Any:
     if verdict.status == PASSED:
         print(f"{exercise.name}: yours is used.")
         return solution
-    print(f"{exercise.name}: not solved yet ({points_text(verdict.points)} of {exercise.points}); the course's is used.")
+    print(
+        f"{exercise.name}: not solved yet ({points_text(verdict.points)} of {exercise.points}); the course's is used."
+    )
     return exercise.reference
 
 

@@ -47,7 +47,7 @@ def as_float(value: Any) -> float | None:
         try:
             return float(value)
         except OverflowError:
-            return math.copysign(math.inf, value)
+            return math.inf if value > 0 else -math.inf  # an int beyond float64
     if isinstance(value, torch.Tensor) and value.numel() == 1 and not value.is_complex() and value.dtype != torch.bool:
         return float(value.double().item())
     return None

@@ -46,7 +46,9 @@ def run_limited(function: Callable[[], Result], limit_s: float) -> Result:
 
 
 def _trace(frame: FrameType, event: str, argument: Any) -> Any:
-    raise TimeLimitExceeded
+    if event == "line":  # raising on any other event would only switch the trace off, inside the handler that swallows
+        raise TimeLimitExceeded
+    return _trace
 
 
 def _stop(signal_number: int, frame: FrameType | None) -> None:

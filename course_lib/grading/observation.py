@@ -97,7 +97,9 @@ def _encode(value: Any, buffers: list[bytes], depth: int) -> Any:
         return _encode(value.item(), buffers, depth + 1) if value.dtype.kind in "biufc" else _opaque(value)
     if issubclass(kind, int):
         exact = int.__index__(value)
-        return {"int": hex(exact)} if exact.bit_length() <= _MAX_INT_BITS else {"opaque": ["int", "more than 4096 bits"]}
+        return (
+            {"int": hex(exact)} if exact.bit_length() <= _MAX_INT_BITS else {"opaque": ["int", "more than 4096 bits"]}
+        )
     if issubclass(kind, float):
         return {"float": float.hex(float.__float__(value))}
     if issubclass(kind, complex):

@@ -70,7 +70,9 @@ class Verdict:
         _, _, colour = _FACES[self.status]
         heading = html.escape(self.heading)
         rows = "".join(f"<p style='margin:0.2em 0'>{_inline(line)}</p>" for line in self.lines)
-        notes = "".join(f"<p style='margin:0.2em 0;opacity:0.8'><small>{_inline(line)}</small></p>" for line in self.notes)
+        notes = "".join(
+            f"<p style='margin:0.2em 0;opacity:0.8'><small>{_inline(line)}</small></p>" for line in self.notes
+        )
         return (
             f"<div role='status' aria-label='{html.escape(self.heading, quote=True)}' "
             f"style='border-left:5px solid {colour};padding:0.3em 0.9em;margin:0.3em 0;max-width:60em'>"
