@@ -28,6 +28,9 @@ HOST = 7  # moved to the host's memory by save_on_cpu in a dry run: followed, bu
 # Operations that say nothing about the phase: `loss.item()` after the step does not begin a forward pass.
 NEUTRAL = {"aten._local_scalar_dense.default", "aten.detach.default", "aten.lift_fresh.default"}
 
+# Namespaces whose operations make no tensor: the profiler's marks, and questions about a tensor's device or shape.
+SILENT = ("profiler.", "prim.")
+
 # c10/cuda/CUDACachingAllocator.cpp, kMinBlockSize: "all sizes are rounded to at least 512 bytes"
 BLOCK_BYTES = 512
 
@@ -236,10 +239,25 @@ class MemoryLedger(TorchDispatchMode):
             self._classify(parameter.grad, GRADIENT)
 
     # ---- the mode ----------------------------------------------------------------------------------------------------
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # torch would wrap __torch_dispatch__ for torch.compile, at ten microseconds an operation
+
     def __enter__(self) -> MemoryLedger:
-        self._depth += 1
+        self.start()
         if self._depth == 1:
             super().__enter__()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        if self._depth == 1:
+            super().__exit__(*exception)
+        self.stop()
+
+    def start(self) -> None:
+        """Listen to gradients and optimizers. `with ledger` does it; a dry run feeds the operations itself."""
+        self._depth += 1
+        if self._depth == 1:
             self._hooks = [
                 register_optimizer_step_pre_hook(self._before_step),
                 register_optimizer_step_post_hook(self._after_step),
@@ -247,41 +265,57 @@ class MemoryLedger(TorchDispatchMode):
             self._models = [model for model in self._models if model() is not None]
             for model in self._models:
                 self._watch_model(model())
-        return self
 
-    def __exit__(self, *exception: Any) -> None:
+    def stop(self) -> None:
+        """Stop listening. The deaths of tensors are still seen."""
         self._depth -= 1
         if self._depth == 0:
             for hook in self._hooks:
                 hook.remove()
             self._hooks, self._hooked = [], set()
             self._in_backward = False
-            super().__exit__(*exception)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
         for kind in types:
             # A wrapper such as DTensor first turns into operations on its own local tensors.
             if kind is not FakeTensor and hasattr(kind, "__tensor_flatten__"):
                 return NotImplemented
-        name = self._names.get(func)
-        if name is None:
-            name = self._names[func] = str(func)
-        if name.startswith(("profiler.", "prim.")):  # no tensor is made
-            return func(*args, **(kwargs or {}))
+        self.before(func, args)
+        out = func(*args, **kwargs)
+        self.after(func, args, kwargs, out)
+        return out
+
+    def before(self, func: Any, args: tuple) -> None:
+        """An operation is about to run."""
+        name = self._name(func)
+        if name.startswith(SILENT):
+            return
         self._follow_phase(name, args)
         for arg in args:
             if isinstance(arg, torch.nn.Parameter):
                 self._found_parameter(arg)
-        out = func(*args, **(kwargs or {}))
-        category = ACTIVATION if torch.is_grad_enabled() else TEMPORARY
+
+    def after(self, func: Any, args: tuple, kwargs: dict, out: Any) -> None:
+        """An operation has run: count what it made.
+
+        Raises:
+            SimulatedOutOfMemoryError: its result does not fit.
+        """
+        name = self._name(func)
+        if name.startswith(SILENT):
+            return
         if isinstance(out, torch.Tensor):
-            self._born(out, category, func, name, args, kwargs)
+            self._born((out,), name, args, kwargs)
         elif isinstance(out, (tuple, list)):
-            for tensor in out:
-                if isinstance(tensor, torch.Tensor):
-                    self._born(tensor, category, func, name, args, kwargs)
+            self._born([tensor for tensor in out if isinstance(tensor, torch.Tensor)], name, args, kwargs)
         self._note_operation(name)
-        return out
+
+    def _name(self, func: Any) -> str:
+        name = self._names.get(func)
+        if name is None:
+            name = self._names[func] = str(func)
+        return name
 
     def _follow_phase(self, name: str, args: tuple) -> None:
         """Close the phase when the next operation belongs to another one.
@@ -379,19 +413,25 @@ class MemoryLedger(TorchDispatchMode):
         block = self._block_bytes
         return (storage.nbytes() + block - 1) // block * block
 
-    def _born(self, tensor: torch.Tensor, category: int, func: Any, name: str, args: Any, kwargs: Any) -> None:
-        try:
-            storage = tensor.untyped_storage()
-        except NotImplementedError:  # sparse tensors: their indices and values were counted when they were made
-            return
-        record = self._records.get(storage._cdata)
-        if record is not None:
-            if "resize" in name or "set_" in name or name.endswith("out"):
-                self._resized(record, storage, name)
-            return
-        if name != "aten.lift_fresh.default" and _is_in(storage._cdata, (args, kwargs)):
-            return  # a view of a tensor that is older than the block and not watched
-        self._add(storage, category, name)
+    def _born(self, tensors: Iterable[torch.Tensor], name: str, args: Any, kwargs: Any) -> None:
+        older: set[int] | None = None
+        category = ACTIVATION if torch.is_grad_enabled() else TEMPORARY
+        for tensor in tensors:
+            try:
+                storage = tensor.untyped_storage()
+            except NotImplementedError:  # sparse tensors: their indices and values were counted when they were made
+                continue
+            record = self._records.get(storage._cdata)
+            if record is not None:
+                if "resize" in name or "set_" in name or name.endswith("out"):
+                    self._resized(record, storage, name)
+                continue
+            if name != "aten.lift_fresh.default":
+                if older is None:
+                    older = _storage_keys((args, kwargs))
+                if storage._cdata in older:
+                    continue  # a view of a tensor that is older than the block and not watched
+            self._add(storage, category, name)
 
     def _add(self, storage: torch.UntypedStorage, category: int, name: str) -> None:
         nbytes = self._storage_bytes(storage)
@@ -465,9 +505,7 @@ def _plain_tensors(tensor: torch.Tensor) -> list[torch.Tensor]:
     return [tensor] if tensor.layout == torch.strided else []
 
 
-def _is_in(key: int, things: Any) -> bool:
-    """Whether a storage belongs to one of the tensors in an operation's arguments."""
-    for leaf in tree_leaves(things):
-        if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided and leaf.untyped_storage()._cdata == key:
-            return True
-    return False
+def _storage_keys(things: Any) -> set[int]:
+    """The storages of the tensors among an operation's arguments."""
+    leaves = (leaf for leaf in tree_leaves(things) if isinstance(leaf, torch.Tensor))
+    return {leaf.untyped_storage()._cdata for leaf in leaves if leaf.layout == torch.strided}

@@ -7,6 +7,7 @@ is a count of all entries, a loss is 1.0. Everything else is refused in words th
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from torch._subclasses.fake_tensor import (
 )
 
 from course_lib.memory.errors import DryRunError
+from course_lib.memory.ledger import MemoryLedger
 
 aten = torch.ops.aten
 INFINITY = float("inf")
@@ -29,12 +31,40 @@ NO_VALUES = "A dry run knows shapes, not values"
 class ShapesOnly(FakeTensorMode):
     """FakeTensorMode with the answers above. One instance serves one dry run."""
 
-    def __init__(self) -> None:
+    def __init__(self, ledger: MemoryLedger) -> None:
         super().__init__(allow_non_fake_inputs=True)
+        self._ledger = ledger
+        self._is_inside = False
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.prim.device.default and type(args[0]) is FakeTensor:
+            return args[0].fake_device
+        return self.dispatch(func, types, args, kwargs or {})
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self._is_inside:  # what an operation is made of
+            return super().dispatch(func, types, args, kwargs)
+        # The ledger is fed from here: as a mode of its own it would cost another pass through the dispatcher.
+        self._ledger.before(func, args)
+        self._is_inside = True
         try:
-            out = super().dispatch(func, types, args, kwargs or {})
+            out = self._run(func, types, args, kwargs)
+        finally:
+            self._is_inside = False
+        if out is not NotImplemented:
+            self._ledger.after(func, args, kwargs, out)
+        return out
+
+    def _run(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if _is_foreach_in_place(func) and all(type(x) is FakeTensor and x.constant is None for x in args[0]):
+            return None  # writes values and nothing else; hashing hundreds of shapes for it takes longer than the rest
+        try:
+            out = super().dispatch(func, types, args, kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException) as error:
             return _answer_or_refuse(func, args, error)
         known = KNOWN_RESULTS.get(func)
@@ -49,6 +79,12 @@ class ShapesOnly(FakeTensorMode):
                 constant = torch.full(tuple(tensor.shape), value, dtype=tensor.dtype)
             tensor.constant = constant
             self.fake_tensor_converter.add_constant_storage_mapping(tensor)
+
+
+@cache
+def _is_foreach_in_place(func: Any) -> bool:
+    schema = getattr(func, "_schema", None)
+    return schema is not None and schema.name.startswith("aten::_foreach_") and not schema.returns
 
 
 def _compared_with(expected_equal: bool) -> Any:
