@@ -13,8 +13,8 @@ from course_lib.grading.batch.reading import MAX_BYTES, Unreadable
 _MOODLE = re.compile(r"^(?P<student>.+?)_(?P<id>\d+)_assignsubmission_(?:file|onlinetext)")
 _CANVAS = re.compile(r"^(?P<student>[^\W\d_][^_]*?)(?:_LATE)?_(?P<id>\d+)_(?:question_\d+_)?\d+_.+")
 _IGNORED_FOLDERS = {".ipynb_checkpoints", "__MACOSX", "__pycache__", ".git"}
-_MAYBE = {".json", ".txt"}
-_OTHER = {".pdf", ".docx", ".doc", ".odt", ".rtf", ".html", ".htm", ".py", ".rar", ".7z", ".gz", ".tar", ".png", ".jpg"}
+_MAYBE = (".json", ".txt")
+_OTHER = (".pdf", ".docx", ".doc", ".odt", ".rtf", ".html", ".htm", ".py", ".rar", ".7z", ".gz", ".tar", ".png", ".jpg")
 _MAX_MEMBERS = 50_000
 _MAX_NESTED_BYTES = 1 << 30
 _MAX_ID_CHARS = 80
@@ -232,7 +232,8 @@ def _shared_folders(files: list[_File], slugs: tuple[str, ...]) -> int:
 
 def _bare(name: str, slugs: tuple[str, ...]) -> str:
     """The file's name without the course's own name for the notebook, copy marks and endings."""
-    stem = re.sub(r"(\.ipynb)?(\.json|\.txt|\.ipynb)?$", "", name)
+    endings = "|".join(re.escape(ending) for ending in (".ipynb", ".zip", *_MAYBE, *_OTHER))
+    stem = re.sub(rf"(\.ipynb)?({endings})?$", "", name, flags=re.IGNORECASE)
     for slug in slugs:
         stem = stem.replace(slug, "")
     stem = re.sub(r"(^Copy[_ ]of[_ ])|([-_ ]?Copy\d*$)|(\s*\(\d+\)$)|(-Copy\d+)", "", stem)

@@ -96,9 +96,9 @@ class Grader:
             "status": NEEDS_REPAIR if selection.problems else GRADED,
             "lesson": selection.lesson.number,
             "seed": seed,
-            "points": round(sum(row["points"] for row in counted), 2),
+            "points": _number(sum(row["points"] for row in counted)),
             "max_points": sum(row["max_points"] for row in counted),
-            "bonus_points": round(sum(row["points"] for row in rows if row["bonus"]), 2),
+            "bonus_points": _number(sum(row["points"] for row in rows if row["bonus"])),
             "problems": list(selection.problems),
             "notes": notes,
             "exercises": rows,
@@ -206,7 +206,7 @@ class _Attempt:
         return {
             "name": exercise.name,
             "status": verdict.status,
-            "points": verdict.points,
+            "points": _number(verdict.points),
             "max_points": exercise.points,
             "bonus": exercise.bonus,
             "misconception": verdict.misconception,
@@ -294,6 +294,12 @@ class _Attempt:
             text = f"The cell for this exercise does not define `{wanted}`."
             return _without(exercise, NOT_ATTEMPTED, text, "Next: keep the name that the stub had.")
         return _without(exercise, NOT_ATTEMPTED, f"No cell of the notebook defines `{wanted}`.")
+
+
+def _number(points: float) -> float:
+    """2 for 2.0, and no more than two decimals."""
+    rounded = round(float(points), 2)
+    return int(rounded) if rounded == int(rounded) else rounded
 
 
 def _without_addresses(text: str) -> str:

@@ -17,7 +17,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ class Plan:
 
     run_seed: int
     mode: str = box.BUBBLEWRAP
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     hidden: tuple[str, ...] = ()
     syllabus: str = SYLLABUS
 
@@ -265,5 +265,3 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-

@@ -247,7 +247,7 @@ def select(reading: Reading, syllabus: tuple[Lesson, ...], name: str = "") -> Se
         stubs |= {item.cell.index for item in holding if item not in kept} if kept else set()
         answers[exercise.name] = Answer(tuple(item.cell.index for item in kept), bool(own))
         if not own:
-            problems.append(f"{exercise.name}: no cell of the notebook defines it")
+            (notes if exercise.bonus else problems).append(f"{exercise.name}: no cell of the notebook defines it")
         elif not holding:
             others = sorted(set().union(*(item.defined for item in own)))
             shown = f"it defines {', '.join(others[:5])}" if others else "it defines nothing"

@@ -227,3 +227,12 @@ def shared_cache_folder() -> str:
         return path
     except OSError:
         return tempfile.gettempdir()
+
+
+def check_walls(limits: Limits) -> None:
+    """Builds the walls once and takes them down.
+
+    Raises:
+        SandboxUnavailable: they cannot be built here.
+    """
+    Box(bubblewrap_command(limits, as_root=os.geteuid() == 0)).close()
