@@ -64,9 +64,9 @@ mpl.rcParams.update(STYLE)  # type: ignore[arg-type]
 def show(figure: Figure, alt: str) -> None:
     """Displays a figure once, as a small PNG with a description, and closes it.
 
-    The description is stored where readers look for it: as `alt` in the image's metadata (nbconvert and nbviewer
-    turn it into the attribute), as a text chunk in the PNG itself, and as the output's plain text, which terminals
-    and screen readers in a terminal show in place of the picture.
+    The description is stored where readers look for it: as `alt` in the image's metadata (nbconvert's classic page
+    and nbsphinx make it the attribute), as a text chunk in the PNG itself, and as the output's plain text, which
+    terminals show in place of the picture. JupyterLab uses none of the three, so the prose states the finding too.
 
     Args:
         figure: a matplotlib figure; closed afterwards, so that nothing displays it a second time.
