@@ -7,6 +7,7 @@ input is kept in float32 and again in the weight's dtype), SwiGLU, rotary positi
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -35,12 +36,19 @@ def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
     return x * cos + torch.cat((-second, first), dim=-1) * sin
 
 
-class Attention(nn.Module):
-    """Causal self-attention, "sdpa" or "naive" (every score stored)."""
+class Shared(NamedTuple):
+    """What all blocks use: cos and sin (T, d) of a llama kind; the mask (T, T) of naive attention, True = hidden."""
 
-    def __init__(self, config: ModelConfig, attention: str, dropout: float, dtype: torch.dtype | None) -> None:
+    rotary: tuple[torch.Tensor, torch.Tensor] | None
+    future: torch.Tensor | None
+
+
+class Attention(nn.Module):
+    """Causal self-attention: SDPA, or with every score stored where the mask is given."""
+
+    def __init__(self, config: ModelConfig, dropout: float, dtype: torch.dtype | None) -> None:
         super().__init__()
-        self.config, self.attention, self.dropout = config, attention, dropout
+        self.config, self.dropout = config, dropout
         h, q, kv = config.hidden, config.heads * config.head_dim, config.kv_heads * config.head_dim
         bias = config.kind == "gpt2"
         if bias:
@@ -53,7 +61,7 @@ class Attention(nn.Module):
             self.q_norm, self.k_norm = RMSNorm(config.head_dim, dtype), RMSNorm(config.head_dim, dtype)
         self.o_proj = nn.Linear(q, h, bias=bias, dtype=dtype)
 
-    def forward(self, x: torch.Tensor, rotary: tuple[torch.Tensor, torch.Tensor] | None) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, shared: Shared) -> torch.Tensor:
         batch, seq, _ = x.shape
         config = self.config
         sizes = [config.heads * config.head_dim] + [config.kv_heads * config.head_dim] * 2
@@ -65,22 +73,21 @@ class Attention(nn.Module):
         if config.qk_norm:
             q, k = self.q_norm(q), self.k_norm(k)
         q, k, v = (part.transpose(1, 2) for part in (q, k, v))  # (B, heads, T, d)
-        if rotary is not None:
-            q, k = rotate(q, *rotary), rotate(k, *rotary)
-        out = self.attend(q, k, v).transpose(1, 2).reshape(batch, seq, -1)
+        if shared.rotary is not None:
+            q, k = rotate(q, *shared.rotary), rotate(k, *shared.rotary)
+        out = self.attend(q, k, v, shared.future).transpose(1, 2).reshape(batch, seq, -1)
         return self.o_proj(out)
 
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def attend(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, future: torch.Tensor | None
+    ) -> torch.Tensor:
         dropout = self.dropout if self.training else 0.0
         groups = q.shape[1] // k.shape[1]
-        if self.attention == "sdpa":
-            return F.scaled_dot_product_attention(
-                q, k, v, is_causal=True, dropout_p=dropout, enable_gqa=groups > 1
-            )
+        if future is None:
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout, enable_gqa=groups > 1)
         if groups > 1:
             k, v = (x.repeat_interleave(groups, dim=1) for x in (k, v))
         scores = q @ k.transpose(-2, -1) * (1 / math.sqrt(q.shape[-1]))  # (B, heads, T, T)
-        future = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).triu(1)
         scores = scores.masked_fill(future, -math.inf)
         if self.config.kind == "gpt2":
             weights = F.softmax(scores, dim=-1)
@@ -110,16 +117,16 @@ class MLP(nn.Module):
 class Block(nn.Module):
     """Norm, attention, norm, MLP, with residual sums and dropout (gpt2 kind)."""
 
-    def __init__(self, config: ModelConfig, attention: str, dropout: float, dtype: torch.dtype | None) -> None:
+    def __init__(self, config: ModelConfig, dropout: float, dtype: torch.dtype | None) -> None:
         super().__init__()
         norm = nn.LayerNorm if config.kind == "gpt2" else RMSNorm
         self.dropout = dropout
         self.norm_1, self.norm_2 = norm(config.hidden, dtype=dtype), norm(config.hidden, dtype=dtype)
-        self.attn = Attention(config, attention, dropout, dtype)
+        self.attn = Attention(config, dropout, dtype)
         self.mlp = MLP(config, dtype)
 
-    def forward(self, x: torch.Tensor, rotary: tuple[torch.Tensor, torch.Tensor] | None = None) -> torch.Tensor:
-        x = x + F.dropout(self.attn(self.norm_1(x), rotary), self.dropout, self.training)
+    def forward(self, x: torch.Tensor, shared: Shared) -> torch.Tensor:
+        x = x + F.dropout(self.attn(self.norm_1(x), shared), self.dropout, self.training)
         return x + F.dropout(self.mlp(self.norm_2(x)), self.dropout, self.training)
 
 
@@ -146,11 +153,11 @@ class Decoder(nn.Module):
         super().__init__()
         if attention not in ("sdpa", "naive"):
             raise ValueError(f"attention must be 'sdpa' or 'naive'; got {attention!r}.")
-        self.config, self.is_checkpointed = config, is_checkpointed
+        self.config, self.attention, self.is_checkpointed = config, attention, is_checkpointed
         self.wte = nn.Embedding(config.vocab, config.hidden, dtype=dtype)
         if config.kind == "gpt2":
             self.wpe = nn.Embedding(config.positions, config.hidden, dtype=dtype)
-        self.blocks = nn.ModuleList(Block(config, attention, dropout, dtype) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(Block(config, dropout, dtype) for _ in range(config.layers))
         self.norm = (nn.LayerNorm if config.kind == "gpt2" else RMSNorm)(config.hidden, dtype=dtype)
         self.lm_head = nn.Linear(config.hidden, config.vocab, bias=False, dtype=dtype)
         if config.tied:
@@ -158,7 +165,7 @@ class Decoder(nn.Module):
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         seq = tokens.shape[1]
-        x, rotary = self.wte(tokens), None
+        x, rotary, future = self.wte(tokens), None, None
         positions = torch.arange(seq, device=tokens.device)
         if self.config.kind == "gpt2":
             x = x + self.wpe(positions)
@@ -166,6 +173,9 @@ class Decoder(nn.Module):
             angles = torch.outer(positions, 1e6 ** -torch.linspace(0, 1, self.config.head_dim // 2, device=x.device))
             angles = torch.cat((angles, angles), dim=-1)  # (T, d); the base changes values, not bytes
             rotary = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+        if self.attention == "naive":
+            future = torch.ones(seq, seq, dtype=torch.bool, device=x.device).triu(1)
+        shared = Shared(rotary, future)
         for block in self.blocks:
-            x = checkpoint(block, x, rotary, use_reentrant=False) if self.is_checkpointed else block(x, rotary)
+            x = checkpoint(block, x, shared, use_reentrant=False) if self.is_checkpointed else block(x, shared)
         return self.lm_head(self.norm(x))
