@@ -1,4 +1,4 @@
-"""CUDA's autocast lists on CPU tensors, and CUDA's answer to "which dtype comes out of this operation?".
+"""CUDA's autocast lists on CPU tensors.
 
 CPU autocast is not CUDA autocast: on the CPU softmax, layer_norm, exp, pow, sum and norm stay in the low precision and
 `binary_cross_entropy` runs; CUDA computes the first six in float32 and refuses the last.
@@ -9,12 +9,10 @@ ATen/autocast_mode.cpp; `tests/memory/test_autocast.py` compares them with the k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 # Inputs are cast to float32 (AT_FORALL_FP32).
@@ -125,46 +123,3 @@ def cpu_only() -> list[str]:
     """Operations with an autocast rule on the CPU and none on CUDA."""
     names = (name.removeprefix("aten::") for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::"))
     return [name for name in names if has_autocast_kernel(name, "CPU") and not has_autocast_kernel(name, "CUDA")]
-
-
-@contextmanager
-def fake_cuda_autocast(dtype: torch.dtype) -> Iterator[None]:
-    """Fake tensors with device "cuda" under CUDA autocast, on any build of torch.
-
-    `torch.autocast("cuda")` silently disables itself where there is no GPU; the flags beneath it do not. Functions on
-    tensors only: building an `nn.Module` or calling `backward` on fake CUDA tensors fails without CUDA.
-    """
-    before = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
-    with FakeTensorMode():
-        torch.set_autocast_enabled("cuda", True)
-        torch.set_autocast_dtype("cuda", dtype)
-        try:
-            yield
-        finally:
-            torch.set_autocast_enabled("cuda", before[0])
-            torch.set_autocast_dtype("cuda", before[1])
-            torch.clear_autocast_cache()
-
-
-def autocast_result_dtype(
-    function: Callable[..., torch.Tensor], *args: Any, dtype: torch.dtype = torch.float16
-) -> torch.dtype:
-    """The dtype that `function(*args)` returns under CUDA autocast, asked of torch's own CUDA rules. No GPU needed.
-
-    ```python
-    half = torch.empty(2, 8, dtype=torch.float16)
-    autocast_result_dtype(lambda x: x.softmax(-1), half)   # torch.float32
-    ```
-    Args:
-        function: calls torch operations on tensors.
-        args: tensors give their shape and dtype only; everything else is passed on.
-        dtype: autocast's low precision.
-    Raises:
-        RuntimeError: CUDA autocast refuses the operation, as it does `binary_cross_entropy`.
-    """
-    with fake_cuda_autocast(dtype):
-        fakes = tree_map(
-            lambda arg: torch.empty(arg.shape, dtype=arg.dtype, device="cuda") if isinstance(arg, torch.Tensor) else arg,
-            args,
-        )
-        return function(*fakes).dtype

@@ -127,6 +127,7 @@ class MemoryLedger(TorchDispatchMode):
         self._hooks: list[Any] = []
         self._hooked: set[int] = set()
         self._models: list[weakref.ref] = []
+        self._tensors: list[weakref.ref] = []
         self.stepped: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()  # optimizers whose step ran inside
         self._names: dict[Any, str] = {}
         self._in_backward = False
@@ -182,7 +183,7 @@ class MemoryLedger(TorchDispatchMode):
         """Begin a new peak and a new timeline at what is alive now."""
         self._timeline: list[TimelinePoint] = []
         self._marks: list[Mark] = []
-        self._phase = "forward"
+        self._phase, self._has_stepped = "forward", False
         self._host[1] = self._host[0]
         self.peak_bytes = sum(self._live)
         self.peak_operation = ""
@@ -203,8 +204,14 @@ class MemoryLedger(TorchDispatchMode):
                 self._watch_model(thing)
             elif isinstance(thing, torch.optim.Optimizer):
                 self._watch_optimizer(thing)
+            elif isinstance(thing, torch.nn.Parameter):
+                self._tensors.append(weakref.ref(thing))
+                self._watch_parameter(thing)
             elif isinstance(thing, torch.Tensor):
                 self._classify(thing, INPUT, keep=(PARAMETER, BUFFER, GRADIENT, OPTIMIZER_STATE))
+                if thing.requires_grad and thing.is_leaf:
+                    self._tensors.append(weakref.ref(thing))
+                    self._hook(thing)
             elif isinstance(thing, dict):
                 self.watch(*thing.values())
             elif isinstance(thing, (list, tuple)):
@@ -221,9 +228,13 @@ class MemoryLedger(TorchDispatchMode):
         self._classify(parameter, PARAMETER)
         if parameter.grad is not None:
             self._classify(parameter.grad, GRADIENT)
-        if self._depth and parameter.requires_grad and parameter.is_leaf and id(parameter) not in self._hooked:
-            self._hooked.add(id(parameter))
-            self._hooks.append(parameter.register_post_accumulate_grad_hook(self._gradient_arrived))
+        self._hook(parameter)
+
+    def _hook(self, leaf: torch.Tensor) -> None:
+        """Learn of a leaf's gradient when it arrives."""
+        if self._depth and leaf.requires_grad and leaf.is_leaf and id(leaf) not in self._hooked:
+            self._hooked.add(id(leaf))
+            self._hooks.append(leaf.register_post_accumulate_grad_hook(self._gradient_arrived))
 
     def _watch_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         for group in optimizer.param_groups:
@@ -262,9 +273,13 @@ class MemoryLedger(TorchDispatchMode):
                 register_optimizer_step_pre_hook(self._before_step),
                 register_optimizer_step_post_hook(self._after_step),
             ]
+            self._end_phase("forward")
             self._models = [model for model in self._models if model() is not None]
             for model in self._models:
                 self._watch_model(model())
+            self._tensors = [tensor for tensor in self._tensors if tensor() is not None]
+            for tensor in self._tensors:
+                self._hook(tensor())
 
     def stop(self) -> None:
         """Stop listening. The deaths of tensors are still seen."""
@@ -342,9 +357,11 @@ class MemoryLedger(TorchDispatchMode):
         if self._fixed_phase is not None:
             phase = self._fixed_phase
         if phase != self._phase:
-            if self._timeline:
+            # Between two micro-batches there is no step: only forward, backward, forward, backward.
+            is_real = self._phase != "step" or self._has_stepped
+            if self._timeline and is_real:
                 self._marks.append(Mark(self._phase, len(self._timeline) - 1, sum(self._live), tuple(self._live)))
-            self._phase = phase
+            self._phase, self._has_stepped = phase, False
 
     def _keep_what_forward_left(self) -> None:
         """Backward starts: what a custom Function made without gradients in the forward pass and kept is an activation."""
@@ -355,6 +372,7 @@ class MemoryLedger(TorchDispatchMode):
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if not self._in_backward:
             self._end_phase("step")
+            self._has_stepped = True
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
@@ -417,10 +435,10 @@ class MemoryLedger(TorchDispatchMode):
         older: set[int] | None = None
         category = ACTIVATION if torch.is_grad_enabled() else TEMPORARY
         for tensor in tensors:
-            try:
-                storage = tensor.untyped_storage()
-            except NotImplementedError:  # sparse tensors: their indices and values were counted when they were made
+            if tensor.layout != torch.strided:
+                self._born(_plain_tensors(tensor), name, args, kwargs)
                 continue
+            storage = tensor.untyped_storage()
             record = self._records.get(storage._cdata)
             if record is not None:
                 if "resize" in name or "set_" in name or name.endswith("out"):
@@ -498,14 +516,20 @@ class MemoryLedger(TorchDispatchMode):
 
 
 def _plain_tensors(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """The tensors that own storage: a wrapper's inner ones, or the tensor itself; none for sparse layouts."""
+    """The tensors that own storage: a wrapper's or a sparse tensor's inner ones, or the tensor itself."""
     if not isinstance(tensor, FakeTensor) and hasattr(tensor, "__tensor_flatten__"):
         names, _ = tensor.__tensor_flatten__()
         return [part for name in names for part in _plain_tensors(getattr(tensor, name))]
-    return [tensor] if tensor.layout == torch.strided else []
+    if tensor.layout == torch.strided:
+        return [tensor]
+    if tensor.layout == torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    return []  # other layouts do not occur in training
 
 
 def _storage_keys(things: Any) -> set[int]:
     """The storages of the tensors among an operation's arguments."""
-    leaves = (leaf for leaf in tree_leaves(things) if isinstance(leaf, torch.Tensor))
-    return {leaf.untyped_storage()._cdata for leaf in leaves if leaf.layout == torch.strided}
+    leaves = (part for leaf in tree_leaves(things) if isinstance(leaf, torch.Tensor) for part in _plain_tensors(leaf))
+    return {leaf.untyped_storage()._cdata for leaf in leaves}
