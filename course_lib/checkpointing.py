@@ -37,8 +37,9 @@ def saved_activation_bytes(forward: Callable[[], Tensor]) -> int:
     saved: dict[int, torch.UntypedStorage] = {}  # holding the storages keeps their addresses from being used again
 
     def pack(tensor: Tensor) -> Tensor:
-        owner = tensor if tensor._base is None else tensor._base  # a weight is saved as `weight.t()`, a view
-        if not (owner.is_leaf and owner.requires_grad):
+        # a weight is often saved as `weight.t()`, a view whose `_base` is the weight
+        is_weight = any(t is not None and t.is_leaf and t.requires_grad for t in (tensor, tensor._base))
+        if not is_weight:
             storage = tensor.untyped_storage()
             saved[storage.data_ptr()] = storage
         return tensor

@@ -18,6 +18,7 @@ def cases(seed: int) -> list[Case]:
         (36, 2, 32),
         (36, 1, 1),
         (100, 1, 1),
+        (6, 1, 1),
         (17, 50, 1),
         (48, 5, 5 * 48),
     ]
@@ -89,15 +90,15 @@ EXERCISE = Exercise(
     next_step="Compute k·boundary + ⌈n/k⌉·layer by hand for your k and for its neighbours in this case.",
     misconceptions=(
         Misconception(
+            "largest_on_ties",
+            "Your k has the smallest peak, and so has a smaller k. Which of the two is asked for?",
+            solution=largest_on_ties,
+        ),
+        Misconception(
             "always_square_root",
             "You return about √n whatever the sizes are. That is the optimum only where a layer keeps as much as "
             "its boundary: which two numbers does √n ignore?",
             matches=_always_sqrt,
-        ),
-        Misconception(
-            "largest_on_ties",
-            "Your k has the smallest peak, and so has a smaller k. Which of the two is asked for?",
-            solution=largest_on_ties,
         ),
         Misconception(
             "layers_divide_evenly",
@@ -116,10 +117,16 @@ EXERCISE = Exercise(
             solution=layers_in_a_segment,
         ),
         Misconception(
-            "continuous_optimum",
-            "You round √(n·layer/boundary), the optimum if layers could be split. They cannot: the ceiling makes "
-            "the peak jump, and another k is better.",
+            "layers_divide_evenly",
+            "Your k is the optimum if layers could be split. They cannot: the longest segment has ⌈n/k⌉ of them, "
+            "and the peak jumps.",
             matches=_continuous_optimum,
+        ),
+        Misconception(
+            "every_layer_its_own_segment",
+            "You make every layer a segment of its own. That is right only while a boundary is cheap beside a "
+            "layer: look at this case's two sizes.",
+            matches=lambda case, got, expected: as_float(got) == case.args[0],
         ),
     ),
 )

@@ -104,11 +104,7 @@ def _recomputes_everything(case: Case, got: object, expected: object) -> bool:
 
 def _budget_for_recomputed(case: Case, got: object, expected: object) -> bool:
     plan = _layers(got, len(case.args[0]))
-    return (
-        plan is not None
-        and sum(case.args[0][layer] for layer in plan) <= case.args[2]
-        and _kept_and_work(case, plan)[0] > case.args[2]
-    )
+    return plan is not None and sum(case.args[0][layer] for layer in plan) <= case.args[2]
 
 
 EXERCISE = Exercise(
@@ -143,6 +139,11 @@ EXERCISE = Exercise(
             "recomputes_everything",
             "Recomputing all layers always fits and always costs most. Which layers may keep what they have?",
             matches=_recomputes_everything,
+        ),
+        Misconception(
+            "recomputes_nothing",
+            "The empty plan recomputes nothing and fits only when everything fits. What do the layers keep together?",
+            matches=lambda case, got, expected: _layers(got, len(case.args[0])) == set(),
         ),
         Misconception(
             "greedy_by_size",

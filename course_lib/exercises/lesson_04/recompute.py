@@ -133,8 +133,14 @@ def observe(solution: Callable, case: Case) -> dict[str, Any]:
         loss = (output * weights[: output.shape[0]]).sum()
         result = output.detach().clone()
         del output
+        error = ""
         if loss.requires_grad:
-            loss.backward()
+            try:
+                loss.backward()
+            except RuntimeError as raised:
+                if "backward through the graph a second time" not in str(raised):
+                    raise
+                error = str(raised)
     return {
         "output": result,
         "gradients": {
@@ -144,24 +150,24 @@ def observe(solution: Callable, case: Case) -> dict[str, Any]:
         "random state kept": torch.equal(before, torch.get_rng_state()),
         "peak": getattr(ledger, "peak_bytes", None),
         "calls": calls,
+        "error in backward": error,
         "called by torch.utils.checkpoint": called_by_torch,
     }
 
 
-def _tensor_problem(case: Case, got: Any, expected: Tensor, name: str) -> Mismatch | None:
-    # Reference and learner do the same arithmetic: room for another order of summation only.
-    eps = torch.finfo(torch.bfloat16 if case.args[0] == "under autocast" else torch.float32).eps
-    size = expected.abs().max().item()
-    return tensor_mismatch(got, expected, expected.double(), name=name, floor=16 * eps * size)
+def _tensor_problem(got: Any, expected: Tensor, name: str) -> Mismatch | None:
+    # Reference and learner do the same arithmetic, under autocast too: room for another order of summation only.
+    floor = 16 * torch.finfo(torch.float32).eps * expected.abs().max().item()
+    return tensor_mismatch(got, expected, expected.double(), name=name, floor=floor)
 
 
 def wrong_parts(case: Case, got: Any, expected: dict[str, Any]) -> dict[str, Mismatch]:
-    """What is wrong, by part: "output", a leaf's name, "random numbers", "random state", "peak", "torch"."""
+    """What is wrong, by part: "output", a leaf's name, "random numbers", "random state", "peak", "error", "torch"."""
     if not isinstance(got, dict) or got.keys() != expected.keys() or not isinstance(got["gradients"], dict):
         return {"output": Mismatch("a tensor", describe(got))}
-    found = {"output": _tensor_problem(case, got["output"], expected["output"], "the output")}
+    found = {"output": _tensor_problem(got["output"], expected["output"], "the output")}
     for name, gradient in expected["gradients"].items():
-        found[name] = _tensor_problem(case, got["gradients"].get(name), gradient, f"the gradient of {name}")
+        found[name] = _tensor_problem(got["gradients"].get(name), gradient, f"the gradient of {name}")
     numbers = got["random numbers after forward"], expected["random numbers after forward"]
     if not isinstance(numbers[0], Tensor) or not torch.equal(*numbers):
         found["random numbers"] = Mismatch(
@@ -176,6 +182,8 @@ def wrong_parts(case: Case, got: Any, expected: dict[str, Any]) -> dict[str, Mis
         if not isinstance(got["peak"], int) or got["peak"] > limit:
             note = f"Peak of new tensors through forward and backward, over {SEGMENTS} calls in a row."
             found["peak"] = Mismatch(f"at most {limit} bytes", describe(got["peak"]), note)
+    if got["error in backward"]:
+        found = {"error": Mismatch("gradients", f"RuntimeError: {got['error in backward']}"[:120])}
     if got["called by torch.utils.checkpoint"] is not False:
         found["torch"] = Mismatch("a checkpoint of your own", "a call through torch.utils.checkpoint")
     return {part: problem for part, problem in found.items() if problem is not None}
@@ -203,6 +211,12 @@ def _weights_stay_empty(case: Case, got: Any, expected: dict[str, Any]) -> bool:
     )
 
 
+def _goes_on_below(case: Case, got: Any, expected: dict[str, Any]) -> bool:
+    """Backward of the second run went on into the graph before it, or gave an input its gradient twice."""
+    wrong = wrong_parts(case, got, expected)
+    return bool(wrong.keys() & {"error", "input"}) or got["calls"] > 2 * SEGMENTS
+
+
 LEAVES = ("input", "second input", "weight 1", "weight 2")
 
 EXERCISE = Exercise(
@@ -216,6 +230,7 @@ EXERCISE = Exercise(
     observe=observe,
     grade=grade,
     measured_in_process=True,
+    time_limit_s=20.0,
     hints=(
         "`forward` of an autograd.Function runs without a graph: call the function there and keep its inputs. "
         "`backward` runs it again under `torch.enable_grad()` and calls `torch.autograd.backward` on the result.",
@@ -307,13 +322,15 @@ EXERCISE = Exercise(
         Misconception(
             "replaces_gradients",
             "A gradient that was there before is gone: gradients add up, over calls and over uses of one weight.",
-            solution=mistakes.replaces_gradients,
+            matches=_only(
+                *LEAVES, programs=("a gradient that is there already", "one inside the other", "six in a row")
+            ),
         ),
         Misconception(
             "does_not_detach",
             "Your second run is connected to the graph that came before it, so backward runs on into it. Which "
             "tensors should the second run start from?",
-            solution=mistakes.does_not_detach,
+            matches=_goes_on_below,
         ),
     ),
 )
