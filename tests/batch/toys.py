@@ -108,7 +108,7 @@ def _exercise(name: str, points: int, reference: Any, cases: Any, grade: Any, **
     base = {"minutes": 5, "difficulty": 1, "checks": f"what {name} gives", "hints": _HINTS, "explanation": "It is so."}
     return Exercise(
         name=name, points=points, reference=reference, cases=cases, grade=grade,
-        **{**base, "next_step": "read the docstring again.", "time_limit_s": 2.0, **more},
+        **{**base, "next_step": "read the docstring again.", "time_limit_s": 1.0, **more},
     )  # fmt: skip
 
 
