@@ -96,7 +96,8 @@ def clips_scaled(model, optimizer, scaler, loss, max_norm):
 
 
 def clips_scaled_but_reports_true(model, optimizer, scaler, loss, max_norm):
-    return clips_scaled(model, optimizer, scaler, loss, max_norm) / scaler.get_scale()
+    scale = scaler.get_scale()
+    return clips_scaled(model, optimizer, scaler, loss, max_norm) / scale
 
 
 def _variant(*, clip=True, update=True, after=False, direct=False, each=False, values=False):

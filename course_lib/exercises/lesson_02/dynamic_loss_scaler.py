@@ -5,6 +5,7 @@ import random
 import torch
 
 from course_lib.exercises.lesson_02.tiny import first_difference
+from course_lib.grading.compare import as_float
 from course_lib.grading.exercise import Case, Exercise, Misconception, Mismatch
 from course_lib.loss_scaling import DynamicLossScaler
 
@@ -122,10 +123,16 @@ class KeepsCount(DynamicLossScaler):
             self._good_steps = good
 
 
-class GrowsAtOnce(DynamicLossScaler):
-    def update(self):
-        self._growth_interval = 1
-        super().update()
+def _grows_at_once(case: Case, got: object, expected: list) -> bool:
+    """Every good step raises the scale. (After 2,000 of them the scale itself is anything.)"""
+    if len(case.kwargs["schedule"]) > 100:
+        return True
+    scales = [as_float(row.get("scale")) for row in got if isinstance(row, dict)] if isinstance(got, list) else []
+    if len(scales) != len(expected) or None in scales:
+        return False
+    before = [case.kwargs["options"].get("init_scale", 2.0**16), *scales]
+    is_good = [row["kind"].startswith("good") for row in expected]
+    return all(now > old for old, now, good in zip(before, scales, is_good, strict=False) if good)
 
 
 class StepsAnyway(DynamicLossScaler):
@@ -196,8 +203,9 @@ class GrowsOneLate(DynamicLossScaler):
 
 class NeverGrows(DynamicLossScaler):
     def update(self):
+        scale = self._scale
         super().update()
-        self._good_steps = 0 if self._growth_interval > 1 else -1
+        self._scale = min(scale, self._scale)
 
 
 class NeverBacksOff(DynamicLossScaler):
@@ -280,7 +288,7 @@ EXERCISE = Exercise(
         Misconception(
             "grows_at_once",
             "Your scale grows after every good step. It should wait for `growth_interval` of them.",
-            solution=GrowsAtOnce,
+            matches=_grows_at_once,
         ),
         Misconception(
             "backs_off_but_still_steps",
