@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -69,6 +70,7 @@ def dry_run(
         stack.enter_context(torch.random.fork_rng(devices=[]))
         stack.enter_context(cuda_rules(chosen))
         stack.enter_context(_garbage_stays())
+        stack.enter_context(_quiet("torch._subclasses.fake_tensor"))  # it logs a page for each error of the learner's
         mode = stack.enter_context(ShapesOnly(ledger))
         ledger.start()
         stack.callback(ledger.stop)
@@ -111,6 +113,17 @@ def _garbage_stays() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+@contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _find(arguments: Any) -> tuple[list[torch.nn.Module], list[torch.optim.Optimizer]]:

@@ -117,6 +117,9 @@ def _no_overflow(mode: ShapesOnly, args: Any, out: Any) -> None:
 KNOWN_RESULTS: dict[Any, Any] = {
     aten.all.default: lambda mode, args, out: mode.know(out, True),
     aten.any.default: lambda mode, args, out: mode.know(out, False),
+    aten.isfinite.default: lambda mode, args, out: mode.know(out, True),
+    aten.isnan.default: lambda mode, args, out: mode.know(out, False),
+    aten.isinf.default: lambda mode, args, out: mode.know(out, False),
     aten.eq.Tensor: _compared_with(True),
     aten.ne.Tensor: _compared_with(False),
     aten.eq.Scalar: _compared_with(True),
