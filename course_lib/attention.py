@@ -71,7 +71,7 @@ def tiled_attention(
         (out, logsumexp): (B, nh, Tq, hs) in q's dtype, and (B, nh, Tq) in float32 (float64 for float64).
     Source: FA2, Algorithm 1.
     """
-    q_len, k_len, head_dim = q.shape[-2], k.shape[-2], q.shape[-1]
+    q_len, k_len = q.shape[-2], k.shape[-2]
     wide = torch.promote_types(q.dtype, torch.float32)
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     logsumexp = torch.empty(q.shape[:-1], dtype=wide, device=q.device)

@@ -18,7 +18,12 @@ class OnChipMemoryError(RuntimeError):
     """A tile does not fit. `asked_bytes`, `held_bytes` and `capacity_bytes` are the three numbers of the message."""
 
     def __init__(self, asked_bytes: int, held_bytes: int, capacity_bytes: int, shape: tuple[int, ...], tiles: int):
-        self.asked_bytes, self.held_bytes, self.capacity_bytes, self.shape = asked_bytes, held_bytes, capacity_bytes, shape
+        self.asked_bytes, self.held_bytes, self.capacity_bytes, self.shape = (
+            asked_bytes,
+            held_bytes,
+            capacity_bytes,
+            shape,
+        )
         super().__init__(
             f"a tile must fit in on-chip memory; asked for {asked_bytes:,} bytes (shape {list(shape)}) while "
             f"{held_bytes:,} of {capacity_bytes:,} bytes are held by {tiles} tile{'s' * (tiles != 1)}. "
@@ -70,6 +75,7 @@ class OnChipMemory:
     Attributes:
         held_bytes, peak_bytes: bytes of the tiles held now, and the most that were ever held.
         loaded_bytes, stored_bytes: traffic from HBM and to HBM, ever; `traffic_bytes` is their sum.
+        tallest_rows: most rows (second dimension from the end) of a tile that was asked for, refused or not.
     """
 
     def __init__(self, capacity_bytes: int | None = None):
@@ -77,7 +83,7 @@ class OnChipMemory:
             raise ValueError(f"capacity_bytes must be at least 1; got {capacity_bytes}. Use None for no limit.")
         self.capacity_bytes = capacity_bytes
         self.held_bytes = self.peak_bytes = self.loaded_bytes = self.stored_bytes = 0
-        self.largest_load = 0  # rows of the tallest tile that was ever asked for
+        self.tallest_rows = 0
         self._tiles: dict[int, Tile] = {}
         self._scopes: list[list[Tile]] = []
         self._device: torch.device | None = None  # of what was loaded last: tiles that are allocated go there
@@ -141,7 +147,9 @@ class OnChipMemory:
             if values is None:
                 raise FreedTileError("a tile must be freed once; this one was freed before. Drop the second free.")
             if id(tile) not in self._tiles:
-                raise ValueError("free must get a tile of this memory; got one of another. Free it where it was loaded.")
+                raise ValueError(
+                    "free must get a tile of this memory; got one of another. Free it where it was loaded."
+                )
             del self._tiles[id(tile)]
             self.held_bytes -= values.numel() * values.element_size()
             # A view that somebody kept must not go on reading what is gone.
@@ -162,7 +170,7 @@ class OnChipMemory:
         for size in shape:
             asked *= size
         if len(shape) >= 2:
-            self.largest_load = max(self.largest_load, shape[-2])
+            self.tallest_rows = max(self.tallest_rows, shape[-2])
         if self.capacity_bytes is not None and self.held_bytes + asked > self.capacity_bytes:
             raise OnChipMemoryError(asked, self.held_bytes, self.capacity_bytes, shape, len(self._tiles))
         self.held_bytes += asked

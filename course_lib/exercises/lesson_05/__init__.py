@@ -1,6 +1,12 @@
 """Lesson 05: FlashAttention by tiling."""
 
-from course_lib.exercises.lesson_05 import attention_traffic_bytes, block_sizes, decode_mask, merge_partial
+from course_lib.exercises.lesson_05 import (
+    attention_traffic_bytes,
+    block_sizes,
+    decode_mask,
+    merge_partial,
+    tiled_attention,
+)
 from course_lib.grading.exercise import Lesson
 
 LESSON = Lesson(
@@ -10,6 +16,7 @@ LESSON = Lesson(
     exercises=(
         attention_traffic_bytes.EXERCISE,
         merge_partial.EXERCISE,
+        tiled_attention.EXERCISE,
         block_sizes.EXERCISE,
         decode_mask.EXERCISE,
     ),

@@ -54,8 +54,10 @@ EXERCISE = Exercise(
     hints=(
         "Three operations run one after the other: scores = QKᵀ, weights = softmax(scores), out = weights · V. "
         "Each reads its inputs from HBM and writes its result back.",
-        "Make a table with one line an operation: which matrices does it read, which does it write, and is each N×d or N×N?",
-        "QKᵀ: two N×d in, one N×N out. softmax: one N×N in, one N×N out. weights · V: one N×N and one N×d in, one N×d out.",
+        "Make a table with one line an operation: which matrices does it read, which does it write, and is each "
+        "N×d or N×N?",
+        "QKᵀ: two N×d in, one N×N out. softmax: one N×N in, one N×N out. weights · V: one N×N and one N×d in, one "
+        "N×d out.",
     ),
     explanation="Each of the three operations starts from HBM and ends there, so the N×N matrix crosses four times: "
     "scores out and in, weights out and in. Q, K, V and the output cross once each.",
@@ -63,12 +65,14 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "counts_scores_once",
-            "your count has the N×N matrix crossing once. Softmax is an operation of its own: follow what it reads and writes.",
+            "your count has the N×N matrix crossing once. Softmax is an operation of its own: follow what it "
+            "reads and writes.",
             _scores_once,
         ),
         Misconception(
             "counts_scores_twice",
-            "your count has the N×N matrix crossing twice. Softmax reads one N×N matrix and writes another: count both.",
+            "your count has the N×N matrix crossing twice. Softmax reads one N×N matrix and writes another: count "
+            "both.",
             _scores_written_and_read_once,
         ),
         Misconception("counts_elements", "this is the number of elements; each has a size in bytes.", _elements),

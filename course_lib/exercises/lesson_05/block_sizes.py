@@ -68,7 +68,8 @@ EXERCISE = Exercise(
         "B_c = ⌈M / 4d⌉ with M in elements, rounded down; B_r is B_c, but never more than d. Return B_r first.",
     ),
     explanation="Algorithm 1 of FlashAttention gives a quarter of the memory to each of Q, K, V and the output. B_r is "
-    "capped at d so that the B_r × B_c tile of scores is no larger than a tile of K. The ceiling can overshoot the memory "
+    "capped at d so that the B_r × B_c tile of scores is no larger than a tile of K. The ceiling can overshoot "
+    "the memory "
     "by less than 4d elements; real kernels round down to a power of two instead.",
     next_step="Work one case by hand: elements in the memory, tiles that share them, elements in a row.",
     misconceptions=(
@@ -77,10 +78,14 @@ EXERCISE = Exercise(
             "a K tile of this size fills the memory alone. How many tiles have to be there at the same time?",
             _whole_memory,
         ),
-        Misconception("leaves_out_one_tile", "three tiles are counted; the output's tile needs room as well.", _three_tiles),
+        Misconception(
+            "leaves_out_one_tile", "three tiles are counted; the output's tile needs room as well.", _three_tiles
+        ),
         Misconception("takes_bytes_for_elements", "the formula's M counts elements, not bytes.", _bytes_for_elements),
         Misconception("rounds_down", "Algorithm 1 rounds M / 4d up, not down.", _floor),
         Misconception("swaps_the_pair", "the order is (B_r, B_c): rows of Q first.", _swapped),
-        Misconception("forgets_the_cap", "B_r has a limit of its own: look at the second argument of its min.", _no_cap),
+        Misconception(
+            "forgets_the_cap", "B_r has a limit of its own: look at the second argument of its min.", _no_cap
+        ),
     ),
 )

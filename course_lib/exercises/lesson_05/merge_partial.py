@@ -128,24 +128,36 @@ EXERCISE = Exercise(
     grade=grade,
     hints=(
         "Sums relative to different maxima cannot be added. First bring both parts to the same maximum.",
-        "A sum relative to m becomes a sum relative to M by a factor exp(m - M). The unnormalised output takes the same factor.",
+        "A sum relative to m becomes a sum relative to M by a factor exp(m - M). The unnormalised output takes "
+        "the same factor.",
         "The factor for (..., rows, dim) needs a last dimension of 1. For a row that neither part has seen, M is -inf: "
         "subtract 0 there instead, and both factors are exp(-inf) = 0.",
     ),
     explanation="exp(s - m) · exp(m - M) = exp(s - M): one factor for each row moves a whole part to the common maximum. "
-    "The factors are at most 1, so nothing overflows. -inf - -inf is NaN, hence the `where` for rows that have seen nothing.",
+    "The factors are at most 1, so nothing overflows. -inf - -inf is NaN, hence the `where` for rows that have "
+    "seen nothing.",
     next_step="Take one row and two keys, one in each part, and follow the numbers by hand.",
     misconceptions=(
         Misconception(
             "adds_without_rescaling",
-            "both parts are added as they are, but each is relative to its own maximum. Bring them to one maximum first.",
+            "both parts are added as they are, but each is relative to its own maximum. Bring them to one maximum "
+            "first.",
             _with(lambda own, merged: torch.ones_like(own)),
         ),
-        Misconception("rescales_only_out", "the sums are relative to different maxima too, not only the outputs.", _only_out_rescaled),
-        Misconception("rescales_only_sum", "the outputs are relative to different maxima too, not only the sums.", _only_sum_rescaled),
+        Misconception(
+            "rescales_only_out",
+            "the sums are relative to different maxima too, not only the outputs.",
+            _only_out_rescaled,
+        ),
+        Misconception(
+            "rescales_only_sum",
+            "the outputs are relative to different maxima too, not only the sums.",
+            _only_sum_rescaled,
+        ),
         Misconception(
             "subtracts_infinities",
-            "a row that neither part has seen has the maximum -inf, and -inf - -inf is NaN. Give such rows something finite to subtract.",
+            "a row that neither part has seen has the maximum -inf, and -inf - -inf is NaN. Give such rows "
+            "something finite to subtract.",
             _with(lambda own, merged: torch.exp(own - merged)),
         ),
         Misconception(
@@ -155,12 +167,14 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "expects_the_larger_maximum_second",
-            "only the first part is rescaled, which is right when the second has the larger maximum. Either may have it.",
+            "only the first part is rescaled, which is right when the second has the larger maximum. Either may "
+            "have it.",
             _first_is_older,
         ),
         Misconception(
             "exponentiates_the_maximum",
-            "exp of a maximum overflows (float32 does above 88). Only exp of a *difference* that is never positive is safe.",
+            "exp of a maximum overflows (float32 does above 88). Only exp of a *difference* that is never "
+            "positive is safe.",
             _absolute,
         ),
         Misconception(
