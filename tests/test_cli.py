@@ -14,8 +14,10 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from course_lib import machine, notebooks
 from course_lib.cli import COMMANDS, main
-from course_lib.commands import check, check_worker
+from course_lib.commands import check_worker
 from course_lib.exercises import SYLLABUS
+from course_lib.grading.batch.reading import read
+from course_lib.grading.batch.selection import select
 
 ROOT = Path(__file__).resolve().parents[1]
 # The first lesson's toy is the smallest whole path through `course check`.
@@ -106,14 +108,16 @@ def test_check_gives_points_for_a_right_answer(tmp_path: Path):
         (f"def {TOY.name}(*arguments):\n    return None", "failed"),
         (f"def {TOY.name}(*arguments):\n    return 1 / 0", "crashed"),
         (f"# exercise: {TOY.name}\ndef {TOY.name}(*arguments:\n", "crashed"),
-        (f"# exercise: {TOY.name}\nraise SystemExit", "crashed"),
+        (f"raise SystemExit\ndef {TOY.name}(*arguments):\n    return 0.0", "crashed"),
     ],
 )
 def test_check_tells_a_wrong_answer_from_a_missing_one(source: str, status: str, tmp_path: Path, monkeypatch):
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
     path = submission(tmp_path, notebooks.bootstrap(), source)
-    namespace, wrong = check_worker.run_cells(check.cells_to_run(notebooks.read(path), LESSON))
-    row = check_worker.judge(TOY.name, list(TOY.functions), namespace, wrong, seed=1)
+    selection = select(read(path.read_bytes()), SYLLABUS)
+    notebook, errors = check_worker.run_cells(list(selection.cells))
+    places = list(selection.answers[TOY.name].cells)
+    row = check_worker.judge(TOY.name, list(TOY.functions), places, notebook.names, errors, seed=1)
     assert row["status"] == status
     assert row["points"] == 0
     assert row["feedback"]

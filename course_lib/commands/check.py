@@ -12,12 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from course_lib.data_files import PACKAGE
-
 if TYPE_CHECKING:
-    from nbformat import NotebookNode
-
-    from course_lib.grading.exercise import Lesson
+    from course_lib.grading.batch.selection import Selection
 
 TIME_LIMIT_S = 600
 
@@ -48,16 +44,22 @@ def command(paths: tuple[Path, ...], as_json: bool, seed: int | None) -> None:
 def check_notebook(path: Path, seed: int | None = None) -> dict[str, Any]:
     """Points of one notebook, exercise by exercise, as plain data.
 
+    Reads and selects cells exactly as batch grading does, so that nobody is surprised later.
+
     Raises:
         ValueError: the file is no notebook, or holds none of the course's exercises.
     """
-    from course_lib import notebooks
+    from course_lib.exercises import SYLLABUS
+    from course_lib.grading.batch.reading import read
+    from course_lib.grading.batch.selection import select
 
-    notebook = notebooks.read(path)
-    lesson = lesson_of(path, notebook)
-    verdicts = _run(path, notebook, lesson, seed)
+    try:
+        selection = select(read(path.read_bytes()), tuple(SYLLABUS), path.stem)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    verdicts = _run(path, selection, seed)
     rows = []
-    for exercise in lesson.exercises:
+    for exercise in selection.lesson.exercises:
         found = verdicts.get(exercise.name, {})
         rows.append(
             {
@@ -74,73 +76,25 @@ def check_notebook(path: Path, seed: int | None = None) -> dict[str, Any]:
     extra = [row for row in rows if row["bonus"]]
     return {
         "path": str(path),
-        "lesson": lesson.number,
+        "lesson": selection.lesson.number,
         "points": sum(row["points"] for row in counted),
         "max_points": sum(row["max_points"] for row in counted),
         "bonus_points": sum(row["points"] for row in extra),
         "max_bonus_points": sum(row["max_points"] for row in extra),
         "exercises": rows,
+        "problems": list(selection.problems),
     }
 
 
-def lesson_of(path: Path, notebook: NotebookNode) -> Lesson:
-    """The lesson that a notebook belongs to: by the exercises in it, else by the file's name."""
-    from course_lib import notebooks
-    from course_lib.exercises import SYLLABUS
-
-    names = {name for _, name in notebooks.exercise_cells(notebook)}
-    if not names:
-        for cell in notebook.cells:
-            names |= notebooks.defined_names(cell.source) if cell.cell_type == "code" else set()
-    lessons = sorted(SYLLABUS, key=lambda lesson: -len(names & {exercise.name for exercise in lesson.exercises}))
-    if lessons and names & {exercise.name for exercise in lessons[0].exercises}:
-        return lessons[0]
-    for lesson in SYLLABUS:
-        if lesson.slug in path.stem and lesson.exercises:
-            return lesson
-    raise ValueError(f"{path} must hold exercises of the course; got none. Give one of the course's notebooks.")
-
-
-def cells_to_run(notebook: NotebookNode, lesson: Lesson) -> list[tuple[str, str]]:
-    """The code that matters for points, in order, as (source, kind): the imports, exercises, and learner's own cells.
-
-    The course's own demonstrations and checks are left out: they are cells of the original notebook, found by their
-    source. Where the original is not at hand nothing but the checks can be left out; that is slower, not wrong.
-    """
-    from course_lib import notebooks
-
-    original = PACKAGE.parent / "notebooks" / f"{lesson.slug}.ipynb"
-    known_sources: set[str] = set()
-    known_ids: set[str] = set()
-    if original.exists():
-        for cell in notebooks.read(original).cells:
-            if cell.cell_type == "code":
-                known_sources.add(cell.source.strip())
-                known_ids.add(cell.id)
-    answers = {id(cell): name for cell, name in notebooks.exercise_cells(notebook)}
-    wanted = {name for exercise in lesson.exercises for name in exercise.functions}
-    cells = []
-    for cell in notebook.cells:
-        if cell.cell_type != "code" or not cell.source.strip():
-            continue
-        source = cell.source
-        if "bootstrap" in cell.metadata.get("tags", []) or 'find_spec("course_lib")' in source:
-            cells.append((source, "imports"))
-        elif id(cell) in answers or notebooks.defined_names(source) & wanted:
-            cells.append((source, "answer"))
-        elif cell.metadata.get("nbgrader", {}).get("grade") or source.strip() in known_sources:
-            continue
-        elif cell.get("id") not in known_ids:
-            cells.append((source, "own"))
-    return [(notebooks.without_magics(source), kind) for source, kind in cells]
-
-
-def _run(path: Path, notebook: NotebookNode, lesson: Lesson, seed: int | None) -> dict[str, dict[str, Any]]:
+def _run(path: Path, selection: Selection, seed: int | None) -> dict[str, dict[str, Any]]:
     from course_lib import notebooks
 
     job = {
-        "cells": cells_to_run(notebook, lesson),
-        "exercises": [[exercise.name, list(exercise.functions)] for exercise in lesson.exercises],
+        "cells": selection.cells,
+        "exercises": [
+            [exercise.name, list(exercise.functions), list(selection.answers[exercise.name].cells)]
+            for exercise in selection.lesson.exercises
+        ],
         "seed": seed,
     }
     with tempfile.TemporaryDirectory() as folder:
@@ -181,6 +135,7 @@ def describe(result: dict[str, Any]) -> str:
     lines.append(f"  {'points':<{width}}  {result['points']:g} of {result['max_points']:g}")
     if result["max_bonus_points"]:
         lines.append(f"  {'bonus':<{width}}  {result['bonus_points']:g} of {result['max_bonus_points']:g}")
+    lines += [f"  to repair: {problem}" for problem in result["problems"]]
     for row in result["exercises"]:
         if row["status"] not in ("passed", "not_attempted"):
             lines += ["", f"{row['name']}:", *(f"  {line}" for line in str(row["feedback"]).splitlines())]

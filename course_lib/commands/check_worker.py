@@ -7,50 +7,57 @@ judged, so that code which ends the process costs only what comes after it.
 from __future__ import annotations
 
 import json
-import linecache
 import sys
-import traceback
-import types
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from course_lib.grading.observation import ExceptionRecord
+    from course_lib.grading.sandbox.cells import Notebook
 
 CELL_LIMIT_S = 60.0
 
 
-def run_cells(cells: list[tuple[str, str]]) -> tuple[dict[str, Any], list[str]]:
-    """Runs each cell in one namespace, whatever the cells before it did; returns the namespace and what went wrong."""
-    from course_lib.grading.limits import TimeLimitExceeded, run_limited
+def run_cells(cells: list[tuple[int, str]]) -> tuple[Notebook, dict[int, ExceptionRecord]]:
+    """Runs each cell, whatever the cells before it did; what was raised, by the cell's place."""
+    from course_lib.grading.limits import run_limited
+    from course_lib.grading.sandbox.cells import Notebook
 
-    module = types.ModuleType("__main__")
-    sys.modules["__main__"] = module
-    namespace = module.__dict__
-    namespace["display"] = lambda *things, **options: None
-    wrong = []
-    for number, (source, kind) in enumerate(cells, start=1):
-        name = f"<cell {number}>"
-        linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
-        try:
-            code = compile(source, name, "exec")
-            run_limited(lambda code=code: exec(code, namespace), CELL_LIMIT_S)  # type: ignore[misc]
-        except (Exception, SystemExit, TimeLimitExceeded) as error:
-            if kind != "own":
-                wrong.append(traceback.format_exception_only(error)[-1].strip())
-    return namespace, wrong
+    notebook = Notebook()
+    errors = {}
+    for place, source in cells:
+        error = run_limited(lambda place=place, source=source: notebook.run(place, source), CELL_LIMIT_S)  # type: ignore[misc]
+        if error is not None:
+            errors[place] = error
+    return notebook, errors
 
 
 def judge(
-    name: str, functions: list[str], namespace: dict[str, Any], wrong: list[str], seed: int | None
+    name: str,
+    functions: list[str],
+    places: list[int],
+    names: dict[str, Any],
+    errors: dict[int, ExceptionRecord],
+    seed: int | None,
 ) -> dict[str, Any]:
-    """One exercise's verdict as plain data."""
+    """One exercise's verdict as plain data.
+
+    Args:
+        functions: the names that the exercise asks for.
+        places: of the cells that define them.
+        names: the notebook's namespace.
+        errors: what cells raised.
+    """
     from course_lib.grading import assess
 
-    parts = [namespace.get(function) for function in functions]
-    if any(part is None for part in parts):
-        missing = [function for function, part in zip(functions, parts, strict=True) if part is None]
-        if wrong:
-            feedback = f"{', '.join(missing)} is not defined. A cell did not run: {wrong[0]}"
-            return {"name": name, "status": "crashed", "points": 0, "feedback": feedback}
+    missing = [function for function in functions if function not in names]
+    if missing:
+        for place in places:
+            if place in errors:
+                feedback = f"Cell {place + 1}, which defines {missing[0]}, ended with {str(errors[place])[:300]}."
+                return {"name": name, "status": "crashed", "points": 0, "feedback": feedback}
         return {"name": name, "status": "not_attempted", "points": 0, "feedback": f"No cell defines {missing[0]}."}
+    parts = [names[function] for function in functions]
     verdict = assess(name, parts[0] if len(parts) == 1 else tuple(parts), seed)
     return {
         "name": name,
@@ -64,9 +71,10 @@ def judge(
 def main(folder: str) -> None:
     job = json.loads(Path(folder, "job.json").read_text(encoding="utf-8"))
     with open(Path(folder, "results.jsonl"), "a", encoding="utf-8") as results:
-        namespace, wrong = run_cells(job["cells"])
-        for name, functions in job["exercises"]:
-            results.write(json.dumps(judge(name, functions, namespace, wrong, job["seed"])) + "\n")
+        notebook, errors = run_cells(job["cells"])
+        for name, functions, places in job["exercises"]:
+            row = judge(name, functions, places, notebook.names, errors, job["seed"])
+            results.write(json.dumps(row) + "\n")
             results.flush()
 
 
