@@ -93,6 +93,9 @@ HONEST = [
     entry("optimizer_and_backward", points={"scale_rows": 3},
           scale_rows="import torch\ndef scale_rows(x, factors):\n    w = torch.nn.Parameter(torch.ones(3))\n"
           "    o = torch.optim.AdamW([w]); w.sum().backward(); o.step()\n    return x * factors[:, None]"),
+    entry("builds_on_an_exercise_not_solved", points={"scale_rows": 3}, halve=STUBS["halve"],
+          scale_rows="from course_lib import solved_or_reference\nhalve = solved_or_reference(halve)\n"
+          "def scale_rows(x, factors): return halve(2.0 * x) * factors[:, None]"),
     entry("all_stubs", **STUBS),
     entry("one_raises", halve="def halve(x):\n    y = x / 2\n    return y + undefined"),
     entry("two_are_wrong", halve="def halve(x): return x * 2", describe_sizes=

@@ -1,6 +1,6 @@
 """Submissions that cheat, break out, or break things; what they replace must get nothing."""
 
-from tests.batch.bank import GOOD, Entry, entry
+from tests.batch.bank import GOOD, STUBS, Entry, entry
 
 _LEAK = """
 def halve(x):
@@ -277,12 +277,26 @@ HOSTILE = [
         halve="import importlib\ndef halve(x):\n"
         "    return getattr(importlib.import_module('tests.batch.' + 'toys'), 'hal' + 've')(x)",
     ),
+    entry(
+        "uses_the_course_answer_by_the_exercise", flag="halve: uses", points={"halve": 2},
+        halve="def halve(x):\n    from tests.batch.toys import LESSON\n    return LESSON.exercises[0].reference(x)\n",
+    ),
+    entry(
+        "stands_in_for_itself",
+        halve=STUBS["halve"] + "from course_lib import solved_or_reference\nhalve = solved_or_reference(halve)\n",
+        after="halve = solved_or_reference(halve)\nscale_rows = solved_or_reference(scale_rows)\n",
+    ),
+    entry(
+        "stands_in_for_something_wrong",
+        Counter="class Counter:\n    def __init__(self, start): pass\n    def up(self, by): return 0\n",
+        after="from course_lib import solved_or_reference\nCounter = solved_or_reference(Counter)\n",
+    ),
     # Looking around.
     _leak("reads_the_graders_files", "import os, course_lib\nroot = os.path.dirname(course_lib.__file__)\n"
           "for part in ('grading', 'exercises', '../tests', '../.git', '../notebooks'):\n"
           "    for top, _, names in os.walk(os.path.join(root, part)): found += names"),
-    _leak("reads_other_submissions", "import os\nfor top, _, names in os.walk('/'):\n"
-          "    if top.startswith(('/proc', '/usr')): continue\n"
+    _leak("reads_other_submissions", "import os\nfor top, folders, names in os.walk('/'):\n"
+          "    folders[:] = [f for f in folders if f not in ('proc', 'usr', 'lib', 'site-packages')]\n"
           "    found += [n for n in names if n.endswith('.ipynb') or 'grades' in n]"),
     _leak("reads_the_environment", "import os, glob\nfor path in ['/proc/self/environ', *glob.glob('/proc/*/environ')]:\n"
           "    try: text = open(path).read()\n    except OSError: continue\n"

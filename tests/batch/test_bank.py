@@ -114,7 +114,7 @@ def test_no_submission_saw_what_it_must_not_see(graded: dict[str, Any], outside:
     leaks = [name for name, row in graded["rows"].items() if "LEAK" in json.dumps(row)]
     assert leaks == []
     looked = [row for row in graded["rows"].values() if "saw nothing" in json.dumps(row)]
-    assert len(looked) >= 15  # they did look
+    assert len(looked) == sum(b'saw nothing' in entry.data for entry in HOSTILE)  # they did look
 
 
 def test_the_machine_is_unharmed(graded: dict[str, Any], outside: dict[str, Any]) -> None:
@@ -144,26 +144,17 @@ def living_workers() -> list[str]:
 
 
 @pytest.mark.parametrize("jobs", [1, 4])
-def test_totals_are_the_same_again_whatever_runs_beside(
-    jobs: int, graded: dict[str, Any], tmp_path: Path, outside: dict[str, Any]
-) -> None:
-    slow = {row["id"] for row in graded["document"]["submissions"] if _seconds(graded["out"], row["id"]) > 0.8}
-    some = [entry for entry in BANK if not any(name.endswith(entry.name.replace("_", "_")) for name in slow)][::2]
-    numbers = {entry.name: number for number, entry in enumerate(BANK)}
+def test_results_are_the_same_again_whatever_runs_beside(jobs: int, graded: dict[str, Any], tmp_path: Path) -> None:
+    calm = [entry for entry in BANK if not any(word in entry.data for word in (b"while True", b"sleep", b"1 << "))]
     folder = tmp_path / "submissions"
     folder.mkdir()
-    for entry in some:
-        name = f"{numbers[entry.name]:03d}-{entry.name}.ipynb"
-        source = graded["out"].parent / "submissions" / name
-        (folder / name).write_bytes(source.read_bytes())
+    for entry in calm[::3]:
+        (name,) = (graded["out"].parent / "submissions").glob(f"[0-9]*-{entry.name}.ipynb")
+        (folder / name.name).write_bytes(name.read_bytes())
     again = rows_by_name(grade(folder, tmp_path / "out", jobs=jobs))
-    assert len(again) > 30
+    assert len(again) > 35
     for name, row in again.items():
         assert row == graded["rows"][name]
-
-
-def _seconds(out: Path, identity: str) -> float:
-    return json.loads((out / "results" / f"{identity}.json").read_text())["result"]["seconds"]
 
 
 def test_another_seed_draws_other_inputs_and_gives_the_same_points(tmp_path: Path, graded: dict[str, Any]) -> None:

@@ -255,7 +255,7 @@ def _who(
     bare = _bare(parts[-1], slugs) if parts else ""
     if bare:
         return bare, ""
-    return (file.parts[-2] if len(file.parts) > 1 else Path(os.path.abspath(root)).parent.name or "unknown"), ""
+    return (file.parts[-2] if len(file.parts) > 1 else (root.resolve() if root.is_dir() else root.resolve().parent).name or "unknown"), ""
 
 
 def _slug(text: str) -> str:

@@ -65,13 +65,16 @@ class _Parsed:
     source: str
     tree: ast.Module | None
     defined: set[str] = field(default_factory=set)
+    answers: set[str] = field(default_factory=set)  # what it defines by itself, not by `solved_or_reference`
     used: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         if self.tree is None:
-            self.defined = set(_DEFINITION.findall(self.source))
+            self.defined = self.answers = set(_DEFINITION.findall(self.source))
         else:
             self.defined = _defined(self.tree)
+            own = [node for node in self.tree.body if not _is_stand_in(node)]
+            self.answers = set().union(*(_bound(node) for node in own))
             self.used = {node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name)}
 
 
@@ -110,6 +113,13 @@ def _bound(node: ast.stmt) -> set[str]:
         for inner in getattr(node, block, []):
             names |= _bound(inner)
     return names
+
+
+def _is_stand_in(node: ast.stmt) -> bool:
+    """Whether it is ``ulp = solved_or_reference(ulp)``."""
+    value = getattr(node, "value", None)
+    function = value.func if isinstance(value, ast.Call) else None
+    return getattr(function, "id", getattr(function, "attr", None)) == "solved_or_reference"
 
 
 def is_stub(tree: ast.Module, names: tuple[str, ...]) -> bool:
@@ -168,7 +178,7 @@ def _lesson_of(parsed: list[_Parsed], cells: tuple[Cell, ...], syllabus: tuple[L
         for cell in cells:
             total += 3 * (cell.grade_id in names) + 3 * len(names.intersection(MARKER.findall(cell.source)))
             total += cell.identity in ours
-        total += sum(2 * len(functions & item.defined) for item in parsed)
+        total += sum(2 * len(functions & item.answers) for item in parsed)
         return total, lesson.slug in name
 
     best = max(syllabus, key=weight, default=None)
@@ -242,7 +252,7 @@ def select(reading: Reading, syllabus: tuple[Lesson, ...], name: str = "") -> Se
     for exercise in lesson.exercises:
         names = exercise.functions
         own = [item for item in parsed if _belongs(item, exercise.name, names)]
-        holding = [item for item in own if item.defined & set(names)]
+        holding = [item for item in own if item.answers & set(names)]
         kept = [item for item in holding if item.tree is None or not is_stub(item.tree, names)]
         stubs |= {item.cell.index for item in holding if item not in kept} if kept else set()
         answers[exercise.name] = Answer(tuple(item.cell.index for item in kept), bool(own))
@@ -265,20 +275,20 @@ def select(reading: Reading, syllabus: tuple[Lesson, ...], name: str = "") -> Se
 
 
 def _belongs(item: _Parsed, exercise: str, names: tuple[str, ...]) -> bool:
-    return bool(item.cell.grade_id == exercise or exercise in MARKER.findall(item.source) or item.defined & set(names))
+    return bool(item.cell.grade_id == exercise or exercise in MARKER.findall(item.source) or item.answers & set(names))
 
 
 def _hidden_answers(
     reading: Reading, parsed: list[_Parsed], functions: dict[str, str], notes: list[str]
 ) -> list[_Parsed]:
     """Answers in cells that were turned into text by accident, where no code cell has them."""
-    have = set().union(*(item.defined for item in parsed)) if parsed else set()
+    have = set().union(*(item.answers for item in parsed)) if parsed else set()
     found = []
     for cell in reading.cells:
         if cell.kind == "code" or not MARKER.search(cell.source):
             continue
         item = _Parsed(cell, cell.source, parse(cell.source))
-        if item.tree is not None and item.defined & set(functions) - have:
+        if item.tree is not None and item.answers & set(functions) - have:
             notes.append(f"cell {cell.index + 1} was a {cell.kind} cell and is taken as code")
             found.append(item)
     return found
@@ -297,7 +307,7 @@ def _chosen(
         cell = item.cell
         if cell.index in stubs or (item.tree is not None and _is_course_call(item.tree)):
             continue
-        if item.defined & set(functions) or MARKER.search(item.source) or cell.grade_id in functions.values():
+        if item.answers & set(functions) or MARKER.search(item.source) or cell.grade_id in functions.values():
             run.append(item)
         elif first is not None and _plain(item.source) == _plain(first.source):
             continue  # the course's own first cell runs anyway

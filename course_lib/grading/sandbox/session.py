@@ -201,6 +201,18 @@ class Session:
         self._next_look = 0.0
         self._wall_deadline = self._cpu_deadline = float("inf")
         self._limit_s = 0.0
+        self._wait_for_hello()
+
+    def _wait_for_hello(self) -> None:
+        """The worker's first words come before any learner's code: without them the fault is ours."""
+        self.allow(30.0)
+        try:
+            problem = wire.read_message(self._answers, bytes(wire.NONCE_BYTES), 0, 10_000, self._look).decode()
+        except (wire.WireError, WorkerDied) as error:
+            problem = str(error) or "nothing"
+        if problem:
+            self.close()
+            raise box.SandboxUnavailable(f"a worker must be able to start; it said: {problem}")
 
     def _read_pid(self) -> int:
         line = _line(self._status, 20.0)
@@ -221,8 +233,12 @@ class Session:
     def allow(self, cpu_s: float) -> None:
         """From now on the worker may use so many seconds of processor time, and wall time in proportion."""
         self._limit_s = cpu_s
-        self._cpu_deadline = watch.cpu_s(self._pid) + cpu_s
-        self._wall_deadline = time.monotonic() + self._limits.wall_s(cpu_s)
+        self._cpu_deadline = watch.cpu_s(self._everyone()) + cpu_s
+        self._wall_deadline = self._clock() + self._limits.wall_s(cpu_s)
+
+    def _clock(self) -> float:
+        """Wall time without the time that the worker stood in line: a busy machine costs nobody points."""
+        return time.monotonic() - watch.waiting_s(self._pid)
 
     def reply(self) -> Any:
         """The next reply, decoded.
@@ -258,17 +274,21 @@ class Session:
         if now < self._next_look:
             return
         self._next_look = now + _MEMORY_EVERY_S
-        if now > self._wall_deadline:
+        if self._clock() > self._wall_deadline:
             raise WorkerDied(f"no end within {self._limits.wall_s(self._limit_s):g} seconds", is_time=True)
-        if watch.cpu_s(self._pid) > self._cpu_deadline:
-            raise WorkerDied(f"no end within {self._limit_s:g} seconds of computing", is_time=True)
         if _has_line(self._status):
             raise WorkerDied(self._epitaph())
-        roots = [self._pid] if self._walls.root_pid is None else [self._pid, self._walls.root_pid]
-        everyone = watch.descendants(roots)
+        everyone = self._everyone()
+        if watch.cpu_s(everyone) > self._cpu_deadline:
+            raise WorkerDied(f"no end within {self._limit_s:g} seconds of computing", is_time=True)
         allowed = self._limits.memory_mib * MIB + 512 * MIB  # what the warm parent shares with a worker
         if watch.resident_bytes(everyone) > allowed and watch.proportional_bytes(everyone) > allowed:
             raise WorkerDied(f"your code used more than {self._limits.memory_mib} MiB of memory")
+
+    def _everyone(self) -> list[int]:
+        """The worker and all that it started, orphans too."""
+        roots = [self._pid] if self._walls.root_pid is None else [self._pid, self._walls.root_pid]
+        return watch.descendants(roots)
 
     def _epitaph(self) -> str:
         line = _line(self._status, 2.0)

@@ -6,14 +6,26 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-def cpu_s(pid: int) -> float:
-    """Processor seconds of a process so far, its collected children included; 0 when it is gone."""
+def cpu_s(pids: list[int]) -> float:
+    """Processor seconds of the processes so far, with those of children that have ended; 0 for what is gone."""
+    total = 0.0
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+        except OSError:
+            continue
+        total += sum(int(field) for field in fields[11:15]) / _TICKS
+    return total
+
+
+def waiting_s(pid: int) -> float:
+    """Seconds that a process was ready to run while others had the processor."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-    except OSError:
+        with open(f"/proc/{pid}/schedstat") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
         return 0.0
-    return sum(int(field) for field in fields[11:15]) / _TICKS
 
 
 def descendants(pids: list[int]) -> list[int]:
