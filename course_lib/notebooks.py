@@ -376,6 +376,9 @@ def _problems(path: Path, notebook: NotebookNode) -> Iterable[str]:
     ids = [cell.get("id", "") for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]]
     for identity in sorted({identity for identity in ids if ids.count(identity) > 1}):
         yield f"cell ids must be unique; got {identity!r} {ids.count(identity)} times."
+    if all(cell.cell_type != "code" or cell.execution_count is None for cell in notebook.cells):
+        yield "the notebook must be executed; got no execution at all. Run: course notebooks execute PATH"
+        return
     expected = 0
     for cell in notebook.cells:
         where = f"cell {cell.get('id', '?')}"
