@@ -4,8 +4,10 @@ from course_lib.exercises.lesson_05 import (
     attention_traffic_bytes,
     block_sizes,
     decode_mask,
+    flash_attention,
     merge_partial,
     tiled_attention,
+    tiled_attention_backward,
 )
 from course_lib.grading.exercise import Lesson
 
@@ -17,7 +19,9 @@ LESSON = Lesson(
         attention_traffic_bytes.EXERCISE,
         merge_partial.EXERCISE,
         tiled_attention.EXERCISE,
+        tiled_attention_backward.EXERCISE,
         block_sizes.EXERCISE,
+        flash_attention.EXERCISE,
         decode_mask.EXERCISE,
     ),
 )

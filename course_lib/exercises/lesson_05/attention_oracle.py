@@ -47,16 +47,20 @@ def gradients(q: Tensor, k: Tensor, v: Tensor, grad_out: Tensor, causal: bool, d
     return torch.autograd.grad(out, leaves, grad_out.to(dtype))
 
 
+def _largest_score(q: Tensor, k: Tensor, causal: bool) -> float:
+    """Size of the largest score, at least 1: a score is only known to eps times this, and its exponential no better."""
+    found = scores(q, k, causal, torch.float64)
+    return max(1.0, found[found.isfinite()].abs().max().item())
+
+
 def out_problem(got: Any, q: Tensor, k: Tensor, v: Tensor, causal: bool, name: str = "out") -> Mismatch | None:
     """Error budget of the output: twice the plain computation's in the same dtype, with a floor.
 
-    The floor is eps · max|v|, times the largest score where that is above 1: a score is only known to eps times its
-    size, and its exponential is off by as much.
+    The floor is eps · max|v|, times the largest score where that is above 1.
     """
     truth, _ = attend(q, k, v, causal, torch.float64)
     plain, _ = attend(q, k, v, causal, q.dtype)
-    size = scores(q, k, causal, torch.float64).abs().nan_to_num(posinf=0.0).max().item()
-    floor = torch.finfo(q.dtype).eps * v.abs().max().item() * max(1.0, size)
+    floor = torch.finfo(q.dtype).eps * v.abs().max().item() * _largest_score(q, k, causal)
     return tensor_mismatch(got, plain, truth, name=name, floor=floor)
 
 
@@ -69,7 +73,11 @@ def logsumexp_problem(got: Any, q: Tensor, k: Tensor, v: Tensor, causal: bool) -
 
 
 def gradient_problem(got: Any, args: tuple, causal: bool) -> Mismatch | None:
-    """Error budget of (dq, dk, dv): twice the plain backward's, with a floor of eps times the sum of all magnitudes."""
+    """Error budget of (dq, dk, dv): twice the plain backward's, with a floor.
+
+    The floor is eps times what the gradients would be if nothing cancelled, times the size of the largest score: weights
+    that are computed again as exp(score - logsumexp) carry the rounding of both.
+    """
     q, k, v, grad_out = args
     if not isinstance(got, list | tuple) or len(got) != 3:
         return Mismatch(
@@ -77,7 +85,7 @@ def gradient_problem(got: Any, args: tuple, causal: bool) -> Mismatch | None:
         )
     truth = gradients(q, k, v, grad_out, causal, torch.float64)
     plain = gradients(q, k, v, grad_out, causal, q.dtype)
-    eps = torch.finfo(q.dtype).eps
+    eps = torch.finfo(q.dtype).eps * (1 + _largest_score(q, k, causal))
     for name, own, exact, due, floor in zip(
         ("dq", "dk", "dv"), got, truth, plain, _magnitudes(args, causal), strict=True
     ):
