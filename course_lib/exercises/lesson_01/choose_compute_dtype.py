@@ -88,17 +88,17 @@ EXERCISE = Exercise(
     next_step="Find this capability in the table of the lesson.",
     misconceptions=(
         Misconception(
+            "bf16_from_7_5",
+            "7.5 is Turing, the T4: it has float16 Tensor Cores but no bfloat16.",
+            matches=lambda case, got, expected: case.args[0] == (7, 5) and got == torch.bfloat16,
+        ),
+        Misconception(
             "asks_the_emulating_function",
             "`torch.cuda.is_bf16_supported()` says True where bfloat16 is only emulated, as on a T4, and it asks this machine "
             "instead of the argument. Decide from the capability.",
             matches=lambda case, got, expected: (
                 got == torch.bfloat16 and case.args[0] is not None and expected != torch.bfloat16
             ),
-        ),
-        Misconception(
-            "bf16_from_7_5",
-            "7.5 is Turing, the T4: it has float16 Tensor Cores but no bfloat16.",
-            matches=lambda case, got, expected: case.args[0] == (7, 5) and got == torch.bfloat16,
         ),
         Misconception(
             "fp16_on_every_gpu",
@@ -114,9 +114,9 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "compares_capability_wrongly",
-            "The newest GPUs fare worse than older ones in your function. (10, 0) comes after (9, 0) and (7, 5) before (8, 0): "
-            "compare tuples, not strings or only the minor part.",
-            matches=lambda case, got, expected: case.args[0] is not None and got != expected,
+            "The newest GPUs fare worse than older ones in your function. As text, 10.0 comes before 8.0; as tuples, (10, 0) "
+            "comes after (8, 0).",
+            matches=lambda case, got, expected: case.args[0] is not None and case.args[0] >= (10, 0),
         ),
     ),
 )

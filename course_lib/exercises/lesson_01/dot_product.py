@@ -118,6 +118,12 @@ EXERCISE = Exercise(
     next_step="Go through the first terms by hand: after which addition should the total be rounded, and to which dtype?",
     misconceptions=(
         Misconception(
+            "rounds_once",
+            "Your total stays in float32 until the end. With a 16-bit accumulator each partial sum is rounded: make the total "
+            "that dtype from the start.",
+            _rounds_once,
+        ),
+        Misconception(
             "uses_torch_dot",
             "`torch.dot` (and `@`) keeps its running total in float32, or sums in another order, and rounds once at the end. "
             "Here every partial sum must be rounded.",
@@ -128,12 +134,6 @@ EXERCISE = Exercise(
             "`.sum()` keeps its running total in float32, or sums in another order, and rounds once at the end. Here every "
             "partial sum must be rounded.",
             _torch_sum,
-        ),
-        Misconception(
-            "rounds_once",
-            "Your total stays in float32 until the end. With a 16-bit accumulator each partial sum is rounded: make the total "
-            "that dtype from the start.",
-            _rounds_once,
         ),
         Misconception(
             "casts_at_the_end",

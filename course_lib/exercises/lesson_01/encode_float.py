@@ -162,9 +162,12 @@ def _rounds_twice(x: float, fmt: FloatFormat) -> int:
 def _gives_value(case: Case, observation: Any, expected: torch.Tensor) -> bool:
     if isinstance(observation, dict):
         return isinstance(observation.get("value"), float)
-    return many.by_rule(lambda x, got, right, fmt: got == _magnitude(right, fmt), floats=False)(
-        case, observation, expected
-    )
+
+    def is_value(x: float, got: int, right: int, fmt: FloatFormat) -> bool:
+        value = decode_bits(right, fmt)
+        return abs(got - value) <= 2.0**-6 * abs(value)
+
+    return many.by_rule(is_value, floats=False)(case, observation, expected)
 
 
 EXERCISE = Exercise(

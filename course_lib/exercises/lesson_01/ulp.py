@@ -28,11 +28,13 @@ def cases(seed: int) -> list[Case]:
     listed = [many.case(f"ulp({x!r}, {fmt.name})", fmt, [x]) for fmt, xs in FIRST for x in xs]
     for fmt in (E4M3, E5M2, FP16, BF16):
         values = many.positive_values(fmt)
+        if len(values) > 1000:
+            values = values[torch.rand(values.shape, generator=generator) < 0.125]
         values = values * (1 - 2 * torch.randint(0, 2, values.shape, generator=generator))
-        listed.append(many.case(f"ulp of every {fmt.name} value ({len(values):,})", fmt, values))
+        listed.append(many.case(f"ulp at {len(values):,} values of {fmt.name}", fmt, values))
     codes = [rng.getrandbits(32) for _ in range(2000)]
     values = [value for code in codes if math.isfinite(value := decode_bits(code, FP32))]
-    return [*listed, many.case(f"ulp of {len(values):,} FP32 values", FP32, values)]
+    return [*listed, many.case(f"ulp at {len(values):,} values of FP32", FP32, values)]
 
 
 def _text(x: float) -> str:
@@ -84,7 +86,7 @@ EXERCISE = Exercise(
     points=2,
     minutes=15,
     difficulty=2,
-    checks="the spacing of numbers at every value of the small formats, and at many of FP32",
+    checks="the spacing of numbers, at thousands of values of five formats",
     reference=ulp,
     cases=cases,
     grade=grade,
