@@ -157,7 +157,8 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "softmax_stays_in_bfloat16",
-            'For "fp32_softmax" the softmax\'s output is float32, and its bfloat16 cast is saved as well. How many bytes are the two together?',
+            "With fp32_softmax the softmax's output is float32, and its bfloat16 cast is saved as well. How many "
+            "bytes are the two together?",
             solution=_formula(_same_softmax),
         ),
         Misconception(

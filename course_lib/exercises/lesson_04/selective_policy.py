@@ -83,7 +83,7 @@ def grade(case: Case, got: Any, expected: dict[str, Any]) -> Mismatch | None:
     ):
         number = as_float(got[key])
         allowance = 0.001 if key == "flops" else BYTES_ALLOWANCE
-        is_low = number is None or key != "peak" and number < (1 - allowance) * expected[key]
+        is_low = number is None or (key != "peak" and number < (1 - allowance) * expected[key])
         if is_low or number > (1 + allowance) * expected[key]:
             kept = f"Kept {got['kept']} bytes ({expected['kept']} due)"
             both = f"{kept}, computed {got['flops']} FLOPs ({expected['flops']} due)."
