@@ -107,11 +107,11 @@ def register(library: torch.library.Library) -> None:
     """Give every operation on CPU tensors the autocast rule that CUDA has, until `library` is destroyed."""
     # Where both have the same rule the CPU's own kernel stays; it also keeps torch's cache of cast weights.
     rules = {name: "fp32" for name in FP32 if not has_autocast_kernel(name, "CPU")}
-    rules |= {name: "fp32_result" for name in FP32_RESULT}
-    rules |= {name: "fp32_norm" for name in FP32_NORM}
-    rules |= {name: "widest" for name in WIDEST}
+    rules |= dict.fromkeys(FP32_RESULT, "fp32_result")
+    rules |= dict.fromkeys(FP32_NORM, "fp32_norm")
+    rules |= dict.fromkeys(WIDEST, "widest")
     rules |= {name: "low" for name in LOW if not has_autocast_kernel(name, "CPU")}
-    rules |= {name: "banned" for name in BANNED}
+    rules |= dict.fromkeys(BANNED, "banned")
     for name, policy in rules.items():
         if has_autocast_kernel(name, "CUDA"):  # else an older torch, without this rule
             library.impl(name, _rule(name, policy), "AutocastCPU")

@@ -78,9 +78,7 @@ class Attention(nn.Module):
         out = self.attend(q, k, v, shared.future).transpose(1, 2).reshape(batch, seq, -1)
         return self.o_proj(out)
 
-    def attend(
-        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, future: torch.Tensor | None
-    ) -> torch.Tensor:
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, future: torch.Tensor | None) -> torch.Tensor:
         dropout = self.dropout if self.training else 0.0
         groups = q.shape[1] // k.shape[1]
         if future is None:

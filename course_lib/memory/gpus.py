@@ -22,7 +22,7 @@ class Gpu:
             0.0 where the hardware has no such units (bf16 on a T4 is emulated).
         capability: CUDA compute capability, such as (7, 5).
         sram_bytes: largest shared memory of one thread block (CUDA C++ Programming Guide, technical specifications).
-        source: where the figures are from.
+        source, capacity_source: where the rates and the capacity are from.
     """
 
     name: str
@@ -35,10 +35,14 @@ class Gpu:
     capability: tuple[int, int]
     sram_bytes: int
     source: str
+    capacity_source: str = ""
 
     @property
     def has_bf16(self) -> bool:
-        """Whether bf16 runs in hardware (compute capability 8.0 and up); `torch.cuda.is_bf16_supported()` also counts emulation."""
+        """Whether bf16 runs in hardware: compute capability 8.0 and up.
+
+        `torch.cuda.is_bf16_supported()` also counts emulation, and says yes on a T4.
+        """
         return self.capability >= (8, 0)
 
     def peak_flops(self, dtype: torch.dtype) -> float:
@@ -70,6 +74,7 @@ def _gpu(row: dict[str, str]) -> Gpu:
         capability=(int(major), int(minor)),
         sram_bytes=int(row["sram_kib"]) * 1024,
         source=row["source"],
+        capacity_source=row["capacity_source"],
     )
 
 

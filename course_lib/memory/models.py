@@ -119,17 +119,25 @@ def read_config(path: str | Path) -> ModelConfig:
             "Other families have other blocks; use dry_run with the model itself."
         )
     for size in ("layers", "hidden", "heads", "kv_heads", "head_dim", "mlp_hidden", "vocab", "positions"):
-        if not isinstance(shape[size], int) or shape[size] < 1:
-            raise ValueError(f"{path}: {size} must be a whole number of 1 or more; got {shape[size]!r}.")
+        _size(shape[size], path, size)
     if shape["heads"] % shape["kv_heads"]:
-        raise ValueError(f"{path}: heads must be a multiple of key-value heads; got {shape['heads']}, {shape['kv_heads']}.")
+        raise ValueError(
+            f"{path}: heads must be a multiple of key-value heads; got {shape['heads']}, {shape['kv_heads']}."
+        )
     return ModelConfig(name=name, source=str(path), **shape)
 
 
-def _need(config: dict[str, Any], path: Path, key: str) -> Any:
+def _need(config: dict[str, Any], path: Path, key: str) -> int:
+    """A size that must be there."""
     if key not in config:
         raise ValueError(f"{path} must hold {key}; it is missing.")
-    return config[key]
+    return _size(config[key], path, key)
+
+
+def _size(value: Any, path: Path, key: str) -> int:
+    if not isinstance(value, int) or value < 1:
+        raise ValueError(f"{path}: {key} must be a whole number of 1 or more; got {value!r}.")
+    return value
 
 
 def _gpt2_shape(config: dict[str, Any], path: Path) -> dict[str, Any]:

@@ -151,4 +151,6 @@ def _answer_or_refuse(func: Any, args: Any, error: Exception) -> Any:
             f"{NO_VALUES}: the shape that {func} returns depends on values. "
             "Use torch.where or masked_fill instead of boolean indexing, nonzero, unique or masked_select."
         ) from error
-    raise DryRunError(f"{NO_VALUES}: {func} cannot run without values. Leave it out of the step, or use a mask.") from error
+    raise DryRunError(
+        f"{NO_VALUES}: {func} cannot run without values. Leave it out of the step, or use a mask."
+    ) from error

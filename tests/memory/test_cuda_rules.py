@@ -54,7 +54,9 @@ CALLS = {  # how to call an operation on one half tensor (4, 8)
     "cat": lambda x: torch.cat([x, x.float()]),
     "stack": lambda x: torch.stack([x, x]),
     "bmm": lambda x: torch.bmm(x.unsqueeze(0), x.t().unsqueeze(0).float()),
-    **{name: getattr(torch, name) for name in "acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal".split()},
+    **{
+        name: getattr(torch, name) for name in "acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal".split()
+    },
     **{name: getattr(torch, name) for name in "rsqrt sinh tan sum".split()},
     "softplus": F.softplus,
 }
@@ -92,7 +94,7 @@ class TestAutocast:
         with (
             cuda_rules(),
             torch.autocast("cpu", torch.bfloat16),
-            pytest.raises(RuntimeError, match="unsafe to autocast.*binary_cross_entropy_with_logits"),
+            pytest.raises(RuntimeError, match=r"unsafe to autocast.*binary_cross_entropy_with_logits"),
         ):
             F.binary_cross_entropy(p, p)
 
@@ -249,10 +251,22 @@ class TestForeach:
 
 
 def test_every_gpu_has_a_source_and_sane_figures():
-    names = ["T4", "V100-16GB", "V100-32GB", "RTX3090", "RTX4090", "A100-40GB", "A100-80GB", "L4", "H100", "H200", "B200"]
+    names = [
+        "T4",
+        "V100-16GB",
+        "V100-32GB",
+        "RTX3090",
+        "RTX4090",
+        "A100-40GB",
+        "A100-80GB",
+        "L4",
+        "H100",
+        "H200",
+        "B200",
+    ]
     assert list(GPUS) == names
     for gpu in GPUS.values():
-        assert gpu.source
+        assert gpu.source and gpu.capacity_source
         assert gpu.has_bf16 == (gpu.capability >= (8, 0)) == bool(gpu.bf16_flops) == bool(gpu.tf32_flops)
         assert gpu.fp16_flops == pytest.approx(gpu.bf16_flops or gpu.fp16_flops, rel=0.01)
         assert gpu.fp32_flops < gpu.fp16_flops

@@ -193,7 +193,7 @@ class TestOutOfMemory:
 
     def test_the_real_gpus_are_known_by_name(self):
         assert dry_run(build, step, gpu="t4").gpu == "T4"
-        with pytest.raises(ValueError, match="gpu must be one of T4, .*; got 'T5'"):
+        with pytest.raises(ValueError, match=r"gpu must be one of T4, .*; got 'T5'"):
             dry_run(build, step, gpu="T5")
 
 
@@ -270,9 +270,7 @@ class TestStepsForCuda:
 
     def test_real_tensors_from_outside_are_taken_by_their_shape(self):
         targets = torch.randn(256, 512)
-        report = dry_run(
-            build, lambda model, optimizer, x: F.mse_loss(model(x), targets).backward()
-        )
+        report = dry_run(build, lambda model, optimizer, x: F.mse_loss(model(x), targets).backward())
         assert report.peak_bytes > 0 and torch.is_tensor(targets)
 
     def test_an_empty_result_of_build(self):
@@ -324,6 +322,6 @@ class TestValues:
             dry_run(lambda: (model, torch.empty(1, 4)), lambda model, x: model(x))
 
     def test_the_learners_own_error_stays_as_it_is(self, capfd):
-        with pytest.raises(RuntimeError, match="reduction dim|shapes cannot be multiplied"):
+        with pytest.raises(RuntimeError, match=r"reduction dim|shapes cannot be multiplied"):
             dry_run(lambda: torch.empty(4, 4), lambda x: x @ torch.empty(3, 4))
         assert capfd.readouterr().err == ""  # FakeTensor logs a page for each

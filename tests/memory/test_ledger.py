@@ -116,7 +116,11 @@ class TestBirthsAndDeaths:
         ledger.watch(model)
         with ledger:
             y = model(torch.zeros(2, 8))
-            references = [weakref.ref(y.untyped_storage()), weakref.ref(model), weakref.ref(model.weight.untyped_storage())]
+            references = [
+                weakref.ref(y.untyped_storage()),
+                weakref.ref(model),
+                weakref.ref(model.weight.untyped_storage()),
+            ]
             y.sum().backward()
             gradient = weakref.ref(model.weight.grad.untyped_storage())
             del y
@@ -189,7 +193,7 @@ class TestCategories:
         assert ledger.live_by_category["temporary"] == 0
 
     def test_keys_are_the_categories_and_add_up(self):
-        model, optimizer, x = self.model_and_step()
+        model, _, x = self.model_and_step()
         with MemoryLedger() as ledger:
             model(x).sum().backward()
         assert tuple(ledger.peak_by_category) == CATEGORIES == tuple(ledger.live_by_category)

@@ -174,9 +174,7 @@ def measured_on_real_tensors(build, step):
     lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, foreach=True),
 ], ids=["AdamW", "SGD"])  # fmt: skip
 def test_real_tensors_agree_to_the_byte(config, is_checkpointed, make):
-    build, step = decoder_step(
-        config, attention="naive", is_checkpointed=is_checkpointed, make=make, batch=2, seq=32
-    )
+    build, step = decoder_step(config, attention="naive", is_checkpointed=is_checkpointed, make=make, batch=2, seq=32)
     real, fake = measured_on_real_tensors(build, step), dry_run(build, step)
     assert fake.peak_bytes == real.peak_bytes
     assert fake.peak_operation == real.peak_operation
