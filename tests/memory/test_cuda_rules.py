@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from course_lib.memory import GPUS, MemoryLedger, dry_run
 from course_lib.memory import autocast as lists
@@ -62,6 +63,21 @@ CALLS = {  # how to call an operation on one half tensor (4, 8)
 }
 
 
+class Steps(TorchDispatchMode):
+    """Notes each operation with the dtypes that go in and come out."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        if func.namespace != "prim":
+            outputs = out if isinstance(out, (tuple, list)) else (out,)
+            self.seen.append((str(func), *(tuple(x.dtype for x in xs if torch.is_tensor(x)) for xs in (args, outputs))))
+        return out
+
+
 class TestAutocast:
     @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
     @pytest.mark.parametrize("name", CALLS)
@@ -71,6 +87,28 @@ class TestAutocast:
             expected = CALLS[name](torch.empty(4, 8, dtype=dtype, device="cuda")).dtype
         with cuda_rules(), FakeTensorMode(), torch.autocast("cpu", dtype):
             assert CALLS[name](torch.empty(4, 8, dtype=dtype)).dtype == expected
+
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+    @pytest.mark.parametrize("name", CALLS)
+    def test_an_operation_takes_the_steps_that_cuda_takes(self, name, dtype):
+        """The same operations inside, in the same precisions: what is kept and what is copied follows from them.
+
+        `cross_entropy` is the surprise: CUDA autocast takes its log_softmax in the low precision, and casts after it.
+        """
+        with FakeTensorMode(), autocast_flags("cuda", dtype), torch.no_grad():
+            x = torch.empty(4, 8, dtype=dtype, device="cuda")
+            with Steps() as expected:
+                CALLS[name](x)
+        with cuda_rules(), FakeTensorMode(), torch.autocast("cpu", dtype), torch.no_grad():
+            x = torch.empty(4, 8, dtype=dtype)
+            with Steps() as ours:
+                CALLS[name](x)
+        assert ours.seen == expected.seen
+
+    def test_cross_entropy_takes_log_softmax_in_half(self):
+        with cuda_rules(), FakeTensorMode(), torch.autocast("cpu", torch.float16), Steps() as steps:
+            CALLS["cross_entropy"](torch.empty(4, 8, dtype=torch.float16))
+        assert ("aten._log_softmax.default", (torch.float16,), (torch.float16,)) in steps.seen
 
     def test_the_cpu_does_otherwise(self):
         x = torch.ones(4, 8, dtype=torch.bfloat16)
