@@ -8,6 +8,7 @@ from course_lib.exercises.lesson_05 import (
     merge_partial,
     tiled_attention,
     tiled_attention_backward,
+    triton_attention,
 )
 from course_lib.grading.exercise import Lesson
 
@@ -23,5 +24,6 @@ LESSON = Lesson(
         block_sizes.EXERCISE,
         flash_attention.EXERCISE,
         decode_mask.EXERCISE,
+        triton_attention.EXERCISE,
     ),
 )

@@ -192,7 +192,8 @@ def has_fault(
         if not isinstance(got, Tensor) or got.shape != truth.shape:
             return False
         if is_close(wrong, truth, q.dtype):
-            return is_close(got, truth, q.dtype) and also_fails(case, observation)
+            fails = also_fails(case, observation) or out_problem(got, q, k, v, causal) is not None
+            return fails and is_close(got, truth, q.dtype)
         return looks_like(got, wrong, truth, q.dtype)
 
     return matches
