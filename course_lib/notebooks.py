@@ -275,8 +275,9 @@ def tidy(notebook: NotebookNode) -> NotebookNode:
             continue
         kept = []
         for output in cell.outputs:
-            # A view of a widget is a random id, and nothing to look at without its kernel.
-            if WIDGET_VIEW in output.get("data", {}):
+            # A view of a widget is a random id, and nothing to look at without its kernel; a picture beside it is.
+            data = output.get("data", {})
+            if data.pop(WIDGET_VIEW, None) is not None and "image/png" not in data:
                 continue
             output.get("metadata", {}).pop("needs_background", None)
             kept.append(output)
