@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -66,7 +67,8 @@ def _export(
         return
     lesson = one_lesson(document, number)
     rows = counting(document, lesson["number"])
-    left, remarks = [], []
+    left: list[dict[str, Any]] = []
+    remarks: list[str] = []
     if kind == "nbgrader":
         slug = _slug(lesson["number"])
         count = nbgrader.into_gradebook(db, lesson, slug, rows)

@@ -28,7 +28,7 @@ def command(kind: str, out: Path) -> None:
         "gradescope": release.for_gradescope,
     }[kind]
     try:
-        written = make(out, SYLLABUS)
+        written = make(out, tuple(SYLLABUS))
     except (ExportError, ValueError, LookupError) as error:
         raise click.ClickException(str(error)) from None
     click.echo(f"Wrote {len(written)} files to {out}.")

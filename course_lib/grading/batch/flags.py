@@ -75,7 +75,8 @@ def static_flags(exercise: Exercise, sources: list[str]) -> list[str]:
             flags.add(IMPORTED)
         shapes = _reference_shapes(exercise) if _is_hashable(exercise) else {}
         for node in ast.walk(tree):
-            if getattr(node, "name", None) in shapes and _same(node, shapes[node.name]):
+            shape = shapes.get(getattr(node, "name", ""))
+            if shape is not None and _same(node, shape):
                 flags.add(SAME_TEXT)
     return sorted(flags)
 

@@ -105,16 +105,16 @@ def match(
     Returns:
         the result for each line's position, and the results that no line, or more than one, could take.
     """
-    by_number = {number: place for place, person in enumerate(people) for number in numbers(person) if number}
+    by_number = {number: line for line, person in enumerate(people) for number in numbers(person) if number}
     by_name: dict[str, set[int]] = {}
-    for place, person in enumerate(people):
+    for line, person in enumerate(people):
         for name in names(person):
             for key in name_keys(name):
-                by_name.setdefault(key, set()).add(place)
+                by_name.setdefault(key, set()).add(line)
     found: dict[int, dict[str, Any]] = {}
     left = []
     for row in rows:
-        place = by_number.get(row["number"]) if row["number"] else None
+        place: int | None = by_number.get(row["number"]) if row["number"] else None
         if place is None:
             place = by_number.get(row["student"])
         if place is None:

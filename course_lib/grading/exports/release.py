@@ -89,7 +89,7 @@ def with_solution(source: str, exercise: Exercise) -> str:
     tree = ast.parse(source)
     replacements: list[tuple[int, int, list[str]]] = []
     for node in tree.body:
-        if getattr(node, "name", None) not in exercise.functions:
+        if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name not in exercise.functions:
             continue
         reference = exercise.references[exercise.functions.index(node.name)]
         get = f"from {reference.__module__} import {reference.__name__} as reference"
@@ -97,7 +97,7 @@ def with_solution(source: str, exercise: Exercise) -> str:
             for method in node.body:
                 if isinstance(method, ast.FunctionDef):
                     replacements.append(_replacement(method, _in_method(method, get)))
-        elif isinstance(node, ast.FunctionDef):
+        else:
             replacements.append(_replacement(node, [get, f"return reference({_call(node.args)})"]))
     for first, last, body in sorted(replacements, reverse=True):
         indent = lines[first][: len(lines[first]) - len(lines[first].lstrip())]

@@ -102,8 +102,8 @@ def bubblewrap_command(limits: Limits, hidden: tuple[Path, ...] = (), *, as_root
         line += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
     for link, target in (("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1")):
         line += ["--symlink", target, f"/dev/{link}"]
-    for path in ("/tmp", "/dev/shm"):
-        line += ["--perms", "1777", "--size", size, "--tmpfs", path]
+    for writable in ("/tmp", "/dev/shm"):
+        line += ["--perms", "1777", "--size", size, "--tmpfs", writable]
     # What lies below a covered /tmp must be mounted again: a virtual environment, for example.
     for path in visible:
         if Path("/tmp") in path.parents:
@@ -127,6 +127,7 @@ class Box:
     def __init__(self, command: list[str]) -> None:
         self.pidfd: int | None = None
         self.root_pid: int | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         if not command:
             return
         status_out, status_in = os.pipe()
@@ -147,7 +148,7 @@ class Box:
 
     def _wait_until_ready(self, status: int) -> None:
         process = self._process
-        assert process.stdin and process.stdout and process.stderr
+        assert process and process.stdin and process.stdout and process.stderr
         try:
             process.stdin.write(b"\n")
             process.stdin.flush()
@@ -163,7 +164,7 @@ class Box:
 
     def close(self) -> None:
         """Ends everything inside."""
-        process = getattr(self, "_process", None)
+        process = self._process
         if process is None:
             return
         if self.pidfd is not None:
@@ -175,7 +176,8 @@ class Box:
             self.pidfd = None
         for stream in (process.stdin, process.stdout, process.stderr):
             try:
-                stream.close()
+                if stream is not None:
+                    stream.close()
             except OSError:
                 pass
         try:
