@@ -26,6 +26,8 @@ def command(options: tuple[str, ...]) -> None:
         raise click.ClickException("JupyterLab must be installed; found none. Run: pip install -e '.[lab]'")
     # A child, not exec: on Windows exec returns to the shell at once.
     line = [sys.executable, "-m", "jupyter", "lab", str(first.relative_to(root)), *options]
+    if hasattr(os, "geteuid") and os.geteuid() == 0 and "--allow-root" not in options:
+        line.append("--allow-root")  # in a container root is all there is
     try:
         sys.exit(subprocess.run(line, cwd=root, env=dict(os.environ)).returncode)
     except KeyboardInterrupt:
