@@ -31,7 +31,8 @@ def main() -> None:
         axes.axvline(usable, color=COLORS["vermillion"], linestyle=dashes, linewidth=2)
         axes.text(usable + 1, 0.42, f"{label} holds {usable:.0f} GiB", color=COLORS["vermillion"], fontsize=9.5)
     total = sum(state.values())
-    axes.set_title(f"8 billion parameters × {total // PARAMETERS} bytes: {total / 2**30:.0f} GiB before a single activation is stored")
+    title = f"8 billion parameters × {total // PARAMETERS} bytes: {total / 2**30:.0f} GiB before a single activation is stored"
+    axes.set_title(title)
     axes.set(ylim=(-0.32, 0.55), yticks=[], xlim=(0, left * 1.02), xlabel="GiB, mixed precision with autocast and AdamW")
     axes.spines["left"].set_visible(False)
     axes.grid(False)
