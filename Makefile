@@ -1,4 +1,4 @@
-# make lab    install what a learner needs, and open the course
+# make lab    install what a learner needs, and open the course (CPU=1: with the small build of PyTorch)
 # make setup  install everything
 # make test   check everything
 # make clean  remove what these made
@@ -17,6 +17,10 @@ STAMPS := $(VENV)/stamps
 BASE_PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 python; do \
 	"$$p" -c "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))" >/dev/null 2>&1 && { echo "$$p"; break; }; done)
 PIP := $(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# CPU=1 downloads PyTorch's build without CUDA: a tenth of the size, for machines without an NVIDIA GPU.
+ifneq ($(CPU),)
+PIP += --extra-index-url https://download.pytorch.org/whl/cpu
+endif
 JOBS ?= 2
 NBVAL := $(PYTHON) -m pytest -p no:cacheprovider -p tests.conftest --nbval-lax --nbval-current-env --nbval-cell-timeout 120 \
 	-n $(JOBS) --dist loadscope -q
