@@ -68,11 +68,12 @@ def step_figure(timelines: Mapping[int, Sequence[TimelinePoint]], segments: int,
     axes.annotate(
         f"peak {live[peak_at]:.2f} {unit}",
         (peak_at, live[peak_at]),
-        (0.62 * max(len(live), len(plain)), 0.86 * top),
+        (0.6 * max(len(live), len(plain)), 0.72 * top),
         arrowprops={"arrowstyle": "->", "color": COLORS["blue"]},
         color=COLORS["blue"],
     )
-    axes.text(0.02 * len(live), 0.99 * top, f"dashed: nothing checkpointed, peak {top:.2f} {unit}", fontsize=9)
+    label = f"  nothing checkpointed, peak {top:.2f} {unit}"
+    axes.text(turn + 0.02 * len(live), 0.99 * top, label, fontsize=9, color="#555555", va="center")
     axes.set_ylim(0, 1.18 * top)
     axes.set_xlim(0, max(len(point) for point in timelines.values()))
     axes.set_xlabel("operation")
