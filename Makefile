@@ -54,7 +54,7 @@ solved-notebooks: $(STAMPS)/setup
 	$(NBVAL) $(SOLVED)
 
 $(STAMPS)/venv:
-	@if [ -z "$(BASE_PYTHON)" ]; then \
+	@if [ ! -x $(PYTHON) ] && [ -z "$(BASE_PYTHON)" ]; then \
 		echo "Sixteen Bytes needs Python 3.11 or newer with venv; found $$(python3 --version 2>&1 || echo none)." >&2; \
 		echo "Install one (on Debian and Ubuntu: apt-get install python3 python3-venv), then run make again," >&2; \
 		echo "or name it: make lab BASE_PYTHON=/path/to/python3.12" >&2; exit 1; fi
