@@ -27,6 +27,20 @@ _HOME_OF = {
     "offload_seconds": "sharding",
     "zero_bytes_per_gpu": "sharding",
     "CachingAllocator": "allocator",
+    "StepConfig": "step_bytes",
+    "predict_step_bytes": "step_bytes",
+    "Level": "plans",
+    "Plan": "plans",
+    "Trial": "plans",
+    "make_optimizer": "plans",
+    "predicted_seconds": "plans",
+    "step_report": "plans",
+    "try_plan": "plans",
+    "LEVELS": "levels",
+    "fit_on_gpu": "levels",
+    "CAPSTONE_CONFIG": "capstone",
+    "capstone_step": "capstone",
+    "hidden_states": "capstone",
 }
 
 __all__ = sorted(_HOME_OF)

@@ -35,7 +35,8 @@ def micro_batch_loss(model: GPT, tokens: Tensor, targets: Tensor, plan: Plan) ->
     hidden = hidden_states(model, tokens, plan.checkpoint_blocks)
     if plan.chunk_tokens:
         return chunked_cross_entropy(hidden.flatten(0, 1), model.lm_head.weight, targets.flatten(), plan.chunk_tokens)
-    return loss_fn(model.lm_head(hidden), targets)
+    # .float(): under CUDA autocast cross_entropy would take the logarithms in 16 bits
+    return loss_fn(model.lm_head(hidden).float(), targets)
 
 
 def _contexts(plan: Plan, device_type: str) -> tuple[AbstractContextManager, AbstractContextManager]:

@@ -13,6 +13,12 @@ from torch import Tensor
 LEVELS = 127  # codes -127 ... 127: symmetric, so -128 stays unused
 
 
+def _blocks(flat: Tensor, block_size: int) -> Tensor:
+    """(n,) -> (blocks, block_size), the last block filled up with zeros."""
+    missing = -flat.numel() % block_size
+    return (F.pad(flat, (0, missing)) if missing else flat).view(-1, block_size)
+
+
 def quantize_blockwise(x: Tensor, block_size: int) -> tuple[Tensor, Tensor]:
     """One scale for each block of the flattened tensor, one signed byte for each element.
 
@@ -24,18 +30,17 @@ def quantize_blockwise(x: Tensor, block_size: int) -> tuple[Tensor, Tensor]:
         scales: float32 (blocks,), the block's largest magnitude / 127; 0 for a block of zeros, whose codes are 0.
     Source: Dettmers et al. 2021, 8-bit Optimizers via Block-wise Quantization, section 2.1 (there with a non-linear map).
     """
-    flat = x.reshape(-1).float()
-    blocks = F.pad(flat, (0, -flat.numel() % block_size)).view(-1, block_size)
+    blocks = _blocks(x.reshape(-1).float(), block_size)
     scales = blocks.abs().amax(dim=1) / LEVELS
     # a block of zeros would divide by 0; any divisor gives it the codes 0
     codes = (blocks / torch.where(scales > 0, scales, 1.0)[:, None]).round_()
-    return codes.to(torch.int8).view(-1)[: flat.numel()].reshape(x.shape), scales
+    return codes.to(torch.int8).view(-1)[: x.numel()].view(x.shape), scales
 
 
 def dequantize_blockwise(codes: Tensor, scales: Tensor, block_size: int) -> Tensor:
     """`code * scale` of its block: float32 in the shape of `codes`."""
-    flat = F.pad(codes.reshape(-1), (0, -codes.numel() % block_size)).view(-1, block_size)
-    return (flat * scales[:, None]).view(-1)[: codes.numel()].reshape(codes.shape)
+    values = _blocks(codes.reshape(-1), block_size) * scales[:, None]
+    return values.view(-1)[: codes.numel()].view(codes.shape)
 
 
 class AdamW8bit(torch.optim.Optimizer):
@@ -49,7 +54,7 @@ class AdamW8bit(torch.optim.Optimizer):
     Args:
         block_size: elements that share a scale.
         slice_elements: elements updated at a time, so that the float32 copies stay small; a multiple of `block_size`.
-        min_elements: smaller tensors (biases, norms) keep float32 moments, as bitsandbytes does.
+        min_elements: smaller tensors (biases, norms) keep float32 moments: few bytes, and the most sensitive.
     """
 
     def __init__(
@@ -63,8 +68,8 @@ class AdamW8bit(torch.optim.Optimizer):
         block_size: int = 256,
         second_moment: str = "sqrt_v",
         zero_code: float = 0.5,
-        slice_elements: int = 2**24,
-        min_elements: int = 4096,
+        slice_elements: int = 2**25,
+        min_elements: int = 2**16,
     ) -> None:
         if second_moment not in ("sqrt_v", "v"):
             raise ValueError(f"second_moment must be 'sqrt_v' or 'v'; got {second_moment!r}.")
@@ -95,12 +100,13 @@ class AdamW8bit(torch.optim.Optimizer):
         state["step"] += 1
         is_quantized = "m_codes" in state
         flat, grad = parameter.view(-1), parameter.grad.reshape(-1)
+        beta1, beta2 = group["betas"]
         for start in range(0, flat.numel(), self.slice_elements):
             part = slice(start, start + self.slice_elements)
-            m, v = self._read(state, part) if is_quantized else (state["m"][part], state["v"][part])
-            beta1, beta2 = group["betas"]
-            m.lerp_(grad[part].float(), 1 - beta1)
-            v.mul_(beta2).addcmul_(grad[part].float(), grad[part].float(), value=1 - beta2)
+            m, v = self._read(state, part) if is_quantized else (state["m"], state["v"])
+            g = grad[part].float()
+            m.lerp_(g, 1 - beta1)
+            v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
             step_size = group["lr"] / (1 - beta1 ** state["step"])
             root = v.sqrt().div_(math.sqrt(1 - beta2 ** state["step"])).add_(group["eps"])
             flat[part].mul_(1 - group["lr"] * group["weight_decay"]).addcdiv_(m, root, value=-step_size)

@@ -3,7 +3,9 @@
 from course_lib.exercises.lesson_06 import (
     accumulate_gradients,
     chunked_cross_entropy,
+    fit_on_gpu,
     mean_loss,
+    predict_step_bytes,
     quantize_blockwise,
     zero_bytes_per_gpu,
 )
@@ -14,10 +16,12 @@ LESSON = Lesson(
     slug="06_oom_toolbox",
     title="The OOM toolbox",
     exercises=(
+        predict_step_bytes.EXERCISE,
         accumulate_gradients.EXERCISE,
         chunked_cross_entropy.EXERCISE,
         mean_loss.EXERCISE,
         quantize_blockwise.EXERCISE,
         zero_bytes_per_gpu.EXERCISE,
+        fit_on_gpu.EXERCISE,
     ),
 )
