@@ -92,7 +92,7 @@ def dry_run(
             ledger.reset()
             start_bytes = ledger.live_bytes
             step(*arguments)
-            if any(optimizer not in optimizers for optimizer in ledger.stepped):
+            if any(optimizer not in optimizers for optimizer in ledger.optimizers_stepped):
                 # An optimizer that build did not return (one in backward's hooks) made its state just now: run once more.
                 ledger.reset()
                 start_bytes = ledger.live_bytes

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from course_lib.memory.errors import describe_bytes
-from course_lib.memory.ledger import CATEGORIES, Mark, MemoryLedger, TimelinePoint
+from course_lib.memory.ledger import MemoryLedger
+from course_lib.memory.timeline import CATEGORIES, Mark, TimelinePoint
 
 
 @dataclass(frozen=True)

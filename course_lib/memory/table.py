@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from course_lib.memory.errors import describe_bytes
-from course_lib.memory.ledger import CATEGORIES
+from course_lib.memory.timeline import CATEGORIES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
