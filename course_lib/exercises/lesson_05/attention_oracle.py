@@ -164,13 +164,15 @@ def looks_like(got: Any, wrong: Tensor, truth: Tensor, dtype: torch.dtype) -> bo
     noise = 8 * torch.finfo(dtype).eps * wrong.abs().max().item()
     effect = (wrong - truth).abs().max().item()  # of the fault on this case; where there is none, nothing looks like it
     has_gone = not bool(finite.all())
+    if effect <= noise and not has_gone:
+        return False
     near = 0.02 * effect + noise
     return (got - wrong).abs().max().item() <= (near if has_gone else min(near, 0.5 * effect))
 
 
-def is_close(got: Any, truth: Tensor, dtype: torch.dtype) -> bool:
+def is_close(got: Any, truth: Tensor, dtype: torch.dtype, factor: float = 8) -> bool:
     """Whether `got` is the truth up to the rounding of the dtype."""
-    noise = 8 * torch.finfo(dtype).eps * truth.abs().max().item()
+    noise = factor * torch.finfo(dtype).eps * truth.abs().max().item()
     return bool(((got.double() - truth).abs() <= noise).all())
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from course_lib.grading.compare import describe
 from course_lib.grading.exercise import Case, Mismatch
 
-LONG = 640  # from this many keys on, the bytes of everything that is allocated are measured too
+LONG = 1024  # from this many keys on, the bytes of everything that is allocated are measured too
 
 
 def capacity_bytes(case: Case) -> int:
