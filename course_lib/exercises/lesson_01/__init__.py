@@ -23,7 +23,7 @@ LESSON = Lesson(
         ulp.EXERCISE,
         counting_ceiling.EXERCISE,
         dot_product.EXERCISE,
-        choose_compute_dtype.EXERCISE,
         stochastic_round.EXERCISE,
+        choose_compute_dtype.EXERCISE,
     ),
 )
