@@ -4,6 +4,7 @@ from course_lib.exercises.lesson_06 import (
     accumulate_gradients,
     chunked_cross_entropy,
     fit_on_gpu,
+    leak_clinic,
     mean_loss,
     predict_step_bytes,
     quantize_blockwise,
@@ -22,6 +23,7 @@ LESSON = Lesson(
         mean_loss.EXERCISE,
         quantize_blockwise.EXERCISE,
         zero_bytes_per_gpu.EXERCISE,
+        leak_clinic.EXERCISE,
         fit_on_gpu.EXERCISE,
     ),
 )
