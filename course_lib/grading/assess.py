@@ -63,12 +63,17 @@ def clean_state() -> Iterator[None]:
     """Gradients on, autocast off, default dtype; the random states are as before afterwards."""
     states = torch.random.get_rng_state(), random.getstate(), np.random.get_state()
     dtype = torch.get_default_dtype()
+    # Not by `torch.autocast(enabled=False)`: inside another autocast block the learner's own would not empty its cache of
+    # weight casts on leaving, and the next step would compute with the weights of the last one.
+    autocast = torch.is_autocast_enabled("cpu")
+    torch.set_autocast_enabled("cpu", False)
     torch.set_default_dtype(torch.float32)
     try:
-        with torch.enable_grad(), torch.autocast("cpu", enabled=False), warnings.catch_warnings():
+        with torch.enable_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # honest noise costs nothing
             yield
     finally:
+        torch.set_autocast_enabled("cpu", autocast)
         torch.set_default_dtype(dtype)
         torch.random.set_rng_state(states[0])
         random.setstate(states[1])
