@@ -93,7 +93,7 @@ def flow_figure(recipe: str) -> Figure:
     axes.grid(visible=False)
     axes.tick_params(length=0)
     peak = max(bytes_in_phase(recipe, phase) for phase in range(5))
-    axes.set_title(f"{recipe}: up to {peak} bytes a parameter, and the activations")
+    axes.set_title(f"{recipe}: up to {peak} bytes a parameter")
     return figure
 
 

@@ -4,8 +4,9 @@ import warnings
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from course_lib.memory.autocast_policy import OPERATIONS, autocast_output_dtype
+from course_lib.memory.autocast_policy import OPERATIONS, autocast_flags, autocast_output_dtype
 
 FLOAT32_ON_CUDA = {"softmax", "layer_norm", "exp", "sum", "cross_entropy", "embedding"}
 
@@ -27,6 +28,21 @@ def test_the_cpu_column_is_what_real_cpu_tensors_do(op, dtype):
 def test_the_policies_differ_in_exactly_four_of_ten():
     differ = {op for op in OPERATIONS if autocast_output_dtype(op, "cuda") is not autocast_output_dtype(op, "cpu")}
     assert differ == {"softmax", "layer_norm", "exp", "sum"}
+
+
+def test_cuda_refuses_a_loss_on_probabilities_that_the_cpu_computes():
+    def loss(device):
+        probabilities, targets = (torch.empty(4, dtype=torch.float16, device=device) for _ in range(2))
+        return torch.nn.functional.binary_cross_entropy(probabilities, targets)
+
+    with FakeTensorMode(), autocast_flags("cpu", torch.float16):
+        assert loss("cpu").dtype is torch.float32
+    with (
+        FakeTensorMode(),
+        autocast_flags("cuda", torch.float16),
+        pytest.raises(RuntimeError, match="unsafe to autocast"),
+    ):
+        loss("cuda")
 
 
 def test_nothing_is_left_switched_on_and_nothing_warns():

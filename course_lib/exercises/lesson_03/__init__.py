@@ -16,8 +16,8 @@ LESSON = Lesson(
     title="The mixed-precision step",
     exercises=(
         model_state_bytes.EXERCISE,
-        mixed_precision_step.EXERCISE,
         unmoved_fraction.EXERCISE,
+        mixed_precision_step.EXERCISE,
         cuda_autocast_dtype.EXERCISE,
         stable_softmax.EXERCISE,
         amp_step.EXERCISE,
