@@ -178,15 +178,19 @@ def _make_state(optimizer: torch.optim.Optimizer) -> None:
 def _module_names(models: list[torch.nn.Module], ledger: MemoryLedger) -> Iterator[None]:
     """Tell the ledger which module is at work in the forward pass."""
     keeper = weakref.proxy(ledger)
+    inside: list[str] = []  # the modules whose forward has begun and not ended, outermost first
     handles = []
     for model in models:
         for name, module in model.named_modules():
 
             def enter(module: Any, args: Any, name: str = name) -> None:
+                inside.append(name)
                 keeper.module = name
 
             def leave(module: Any, args: Any, out: Any, name: str = name) -> None:
-                keeper.module = name.rpartition(".")[0]
+                while inside and inside.pop() != name:  # recomputation may stop early, in the middle of a module
+                    pass
+                keeper.module = inside[-1] if inside else ""
 
             handles.append(module.register_forward_pre_hook(enter, prepend=True))
             handles.append(module.register_forward_hook(leave, always_call=True))

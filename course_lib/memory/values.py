@@ -114,7 +114,14 @@ def _no_overflow(mode: ShapesOnly, args: Any, out: Any) -> None:
     mode.know(args[1], 0.0)
 
 
+def _filled(mode: ShapesOnly, args: Any, out: Any) -> None:
+    mode.know(out, args[1])
+
+
 KNOWN_RESULTS: dict[Any, Any] = {
+    aten.full.default: _filled,  # so a GradScaler's scale and its growth are computed truly
+    aten.zeros.default: lambda mode, args, out: mode.know(out, 0),
+    aten.ones.default: lambda mode, args, out: mode.know(out, 1),
     aten.all.default: lambda mode, args, out: mode.know(out, True),
     aten.any.default: lambda mode, args, out: mode.know(out, False),
     aten.isfinite.default: lambda mode, args, out: mode.know(out, True),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import gc
 import math
 import warnings
+from functools import partial
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from course_lib.memory import DryRunError, Gpu, MemoryLedger, SimulatedOutOfMemoryError, dry_run
 
@@ -48,6 +49,17 @@ class TestReport:
     def test_modules_are_named_in_the_forward_pass(self):
         report = dry_run(build, step)
         assert {point.module for point in report.timeline if point.phase == "forward"} >= {"0", "1", "2"}
+
+    def test_no_module_is_named_in_the_backward_pass_but_for_recomputation(self):
+        def checkpointed(model, optimizer, x):
+            for layer in model:
+                x = checkpoint(layer, x, use_reentrant=False)
+            x.square().mean().backward()
+
+        backward = [point for point in dry_run(build, step).timeline if point.phase == "backward"]
+        assert {point.module for point in backward} == {""}
+        backward = [point for point in dry_run(build, checkpointed).timeline if point.phase == "backward"]
+        assert {point.module for point in backward} == {"", "0", "1", "2"}
 
     def test_the_step_reported_is_a_later_one(self):
         """The optimizer's state is there before the forward pass, and its step count is that of a second step."""
@@ -217,10 +229,10 @@ class TestStepsForCuda:
             scaler.unscale_(optimizer)
             norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             assert torch.isfinite(norm) and not torch.isnan(norm) and not norm.isinf()
-            before = scaler.get_scale()
+            assert scaler.get_scale() == 2.0**16
             scaler.step(optimizer)
             scaler.update()
-            assert scaler.get_scale() == before
+            assert scaler.get_scale() == 2.0**16
             done.append(next(iter(optimizer.state.values()))["step"].item())
 
         done = []
@@ -267,6 +279,43 @@ class TestStepsForCuda:
             lambda model, x: checkpoint(model, x, use_reentrant=False).sum().backward(),
         )
         assert sum(point.operation == "aten.native_dropout.default" for point in report.timeline) == 2
+
+    def test_selective_checkpointing_keeps_more_than_full_and_less_than_none(self):
+        def keeps_products(ctx, op, *args, **kwargs):
+            kept = op in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
+            return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+        def kept(**options):
+            def run(model, optimizer, x):
+                wrapped = checkpoint(model, x, use_reentrant=False, **options) if options else model(x)
+                wrapped.square().mean().backward()
+
+            return dry_run(build, run).mark("forward").by_category["activation"]
+
+        selective = partial(create_selective_checkpoint_contexts, keeps_products)
+        full = kept(preserve_rng_state=False)
+        assert full < kept(context_fn=selective) < kept()
+
+    def test_a_model_of_transformers(self):
+        transformers = pytest.importorskip("transformers", reason="needs the hf extra")
+
+        def build_gpt2(is_checkpointed):
+            config = transformers.GPT2Config(n_layer=4, n_embd=64, n_head=4, vocab_size=100, loss_type="ForCausalLM")
+            model = transformers.AutoModelForCausalLM.from_config(config)
+            if is_checkpointed:
+                name = "activation_checkpointing_enable"
+                name = name if hasattr(model, name) else "gradient_checkpointing_enable"
+                getattr(model, name)({"use_reentrant": False})
+            model.train()
+            return model, torch.optim.AdamW(model.parameters()), torch.zeros(2, 128, dtype=torch.long)
+
+        def train(model, optimizer, tokens):
+            model(input_ids=tokens, labels=tokens, use_cache=False).loss.backward()
+            optimizer.step()
+
+        plain, checkpointed = (dry_run(lambda on=on: build_gpt2(on), train) for on in (False, True))
+        assert checkpointed.peak_bytes < plain.peak_bytes
+        assert checkpointed.start_bytes == plain.start_bytes
 
     def test_real_tensors_from_outside_are_taken_by_their_shape(self):
         targets = torch.randn(256, 512)
