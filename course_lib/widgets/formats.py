@@ -117,6 +117,7 @@ def bit_explorer(fmt: FloatFormat = FP16, value: float = 1.0) -> None:
             button.value = bool(bits >> (n - 1 - at) & 1)
             button.description = str(int(button.value))
             field = "sign" if at == 0 else "exponent" if at <= chosen.exponent_bits else "fraction"
+            button.layout.width = "30px" if n < 32 else "21px"
             button.tooltip = f"{field}, bit {n - 1 - at}"
             button.layout.border = f"2px solid {COLORS[FIELDS[field][0]]}"
         row.children = tuple(buttons[:n])
@@ -157,26 +158,22 @@ def bit_explorer(fmt: FloatFormat = FP16, value: float = 1.0) -> None:
 
 
 def values_between(low: float, high: float, fmt: FloatFormat, most: int) -> list[float] | int:
-    """The finite values of a format in [low, high], or only how many there are (about) if more than `most`."""
+    """The finite values of a format in [low, high], or only how many there are if more than `most`."""
     limit = format_limits(fmt)["max"]
     low, high = max(low, -limit), min(high, limit)
-    if low > high:
-        return []
-    found: list[float] = []
-    code = encode_float(max(low, 0.0), fmt)
-    while (value := decode_bits(code, fmt)) <= high and math.isfinite(value):
-        if value >= low:
-            found.append(value)
-        if len(found) > most:
-            first = encode_float(max(low, 0.0), fmt)
-            return encode_float(high, fmt) - first + 1 + (encode_float(-low, fmt) if low < 0 else 0)
-        code += 1
-    if low < 0:
-        below = values_between(-min(high, 0.0), -low, fmt, most - len(found))
-        if isinstance(below, int):
-            return below + len(found)
-        found = sorted({-value for value in below} | set(found))
-    return found
+
+    # Codes of one sign are consecutive, so the values are numbered: 0, 1, 2, ... up, -1, -2, ... down.
+    def value(number: int) -> float:
+        return math.copysign(1.0, number) * decode_bits(abs(number), fmt) if number else 0.0
+
+    def nearest(x: float) -> int:
+        return encode_float(x, fmt) if x > 0 else -encode_float(abs(x), fmt)
+
+    first, last = nearest(low), nearest(high)
+    first += value(first) < low
+    last -= value(last) > high
+    count = last - first + 1
+    return count if count > most else [value(number) for number in range(first, last + 1)]
 
 
 def number_line_figure(
