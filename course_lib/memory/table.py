@@ -70,7 +70,7 @@ def stacked_bars(reports: dict[str, MemoryReport], *, title: str) -> Figure:
 
     from course_lib.figures import COLORS, HATCHES, WIDE
 
-    fig = Figure(figsize=(WIDE[0], 1.2 + 0.45 * len(reports)), layout="constrained")
+    fig = Figure(figsize=(WIDE[0], 1.7 + 0.45 * len(reports)), layout="constrained")
     axes = fig.subplots()
     left = [0.0] * len(reports)
     used = [
@@ -89,15 +89,16 @@ def stacked_bars(reports: dict[str, MemoryReport], *, title: str) -> Figure:
             edgecolor="white",
         )
         left = [start + width for start, width in zip(left, widths, strict=True)]
+    axes.set_ylim(len(reports) - 0.1, -0.5)  # first bar on top, and room below the last for the GPU's name
     gpu = next(iter(reports.values()))
     if gpu.capacity_bytes is not None:
-        axes.axvline(gpu.capacity_bytes / 2**30, color="black", linestyle="--")
-        axes.text(gpu.capacity_bytes / 2**30, -0.75, f" {gpu.gpu}", va="center")
-    axes.invert_yaxis()
+        capacity = gpu.capacity_bytes / 2**30
+        axes.axvline(capacity, color="black", linestyle="--")
+        axes.text(capacity, len(reports) - 0.3, f" {capacity:.1f} GiB on {gpu.gpu}", va="center")
     axes.set_xlim(0)
     axes.set_xlabel("GiB of tensor storage at the peak")
-    axes.set_title(title)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.35 if len(reports) < 3 else -0.2), ncols=min(4, len(used)))
+    fig.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
+    fig.legend(loc="outside lower center", ncols=4, frameon=False)
     return fig
 
 

@@ -198,5 +198,5 @@ class TestTable:
         figure = stacked_bars(reports, title="Checkpointing keeps less")
         axes = figure.axes[0]
         assert axes.get_xlim()[0] == 0
-        assert {text.get_text() for text in axes.get_legend().get_texts()} <= set(reports["none"].peak_by_category)
+        assert {text.get_text() for text in figure.legends[0].get_texts()} <= set(reports["none"].peak_by_category)
         assert len(axes.lines) == 1
