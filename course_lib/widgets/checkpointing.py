@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from course_lib.memory import TimelinePoint
 
-BAR_COLORS = ("sky", "orange", "green", "purple", "yellow", "vermillion", "blue", "grey")
+BAR_COLORS = ("sky", "orange", "green", "purple", "yellow", "vermillion", "blue", "grey", "black")
 
 
 def saved_bars(parts: Mapping[str, Mapping[str, float]], title: str) -> Figure:
@@ -26,13 +26,15 @@ def saved_bars(parts: Mapping[str, Mapping[str, float]], title: str) -> Figure:
     names = list(dict.fromkeys(name for sizes in parts.values() for name in sizes))
     figure, axes = plt.subplots(figsize=(7.2, 0.62 * len(parts) + 1.5))
     longest = max(sum(sizes.values()) for sizes in parts.values())
-    for row, (bar, sizes) in enumerate(parts.items()):
+    named: set[str] = set()
+    for row, (_, sizes) in enumerate(parts.items()):
         left = 0.0
         for name, size in sizes.items():
             at = names.index(name)
             color = COLORS[BAR_COLORS[at % len(BAR_COLORS)]]
             hatch = HATCHES[at % len(HATCHES)]
-            label = name if row == 0 else None
+            label = None if name in named else name
+            named.add(name)
             axes.barh(row, size, left=left, color=color, hatch=hatch, edgecolor="white", label=label, height=0.62)
             if size > 0.05 * longest:
                 box = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.9}
