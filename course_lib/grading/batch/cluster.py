@@ -12,6 +12,7 @@ from course_lib.grading.batch.collect import Submission
 from course_lib.grading.batch.grader import Grader, Prepared, prepare
 from course_lib.grading.batch.run import Plan, RunError, ungraded
 
+CONNECT_S = 20
 _graders: dict[str, Grader] = {}  # of this process, when it is a cluster's worker; by plan
 _lock = threading.Lock()
 
@@ -21,6 +22,18 @@ def _grader(plan: Plan) -> Grader:
     if key not in _graders:
         _graders[key] = plan.grader()
     return _graders[key]
+
+
+def _start_there(plan: Plan) -> None:
+    with _lock:
+        _grader(plan).sandbox.start()
+
+
+def _stop_there() -> None:
+    with _lock:
+        for grader in _graders.values():
+            grader.sandbox.close()
+        _graders.clear()
 
 
 def _grade_there(plan: Plan, prepared: Prepared) -> dict[str, Any]:
@@ -43,18 +56,15 @@ def on_dask(todo: Iterable[Submission], plan: Plan, address: str) -> Iterator[di
     class WarmParent(WorkerPlugin):
         name = "sixteen-bytes-warm-parent"
 
+        # This class travels by value, so it only calls functions of the module, which travel by name.
         def setup(self, worker: Any) -> None:
-            with _lock:
-                _grader(plan).sandbox.start()
+            _start_there(plan)
 
         def teardown(self, worker: Any) -> None:
-            with _lock:
-                for grader in _graders.values():
-                    grader.sandbox.close()
-                _graders.clear()
+            _stop_there()
 
     try:
-        client = Client(address, timeout=20)
+        client = Client(address, timeout=CONNECT_S)
     except (OSError, ValueError, TimeoutError) as error:
         raise RunError(f"--dask must be the address of a running scheduler; got {address}: {error}") from None
     with client:

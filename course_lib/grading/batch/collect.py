@@ -255,7 +255,8 @@ def _who(
     bare = _bare(parts[-1], slugs) if parts else ""
     if bare:
         return bare, ""
-    return (file.parts[-2] if len(file.parts) > 1 else (root.resolve() if root.is_dir() else root.resolve().parent).name or "unknown"), ""
+    above = root.resolve() if root.is_dir() else root.resolve().parent
+    return (file.parts[-2] if len(file.parts) > 1 else above.name or "unknown"), ""
 
 
 def _slug(text: str) -> str:

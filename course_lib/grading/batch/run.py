@@ -41,6 +41,7 @@ from course_lib.grading.sandbox.zygote import load_syllabus
 SYLLABUS = "course_lib.exercises:SYLLABUS"
 FAILED = "grader_error"
 _ATTEMPTS = 2
+_BARREN = 5
 _TABLES_EVERY_S = 2.0
 
 
@@ -106,6 +107,7 @@ def on_processes(todo: Iterable[Submission], plan: Plan, jobs: int) -> Iterator[
     waiting = iter(todo)
     attempts: dict[str, int] = {}
     again: list[Submission] = []
+    barren = 0  # pools that broke without a single result
     while True:
         running: dict[concurrent.futures.Future, Submission] = {}
         pool = concurrent.futures.ProcessPoolExecutor(
@@ -124,8 +126,12 @@ def on_processes(todo: Iterable[Submission], plan: Plan, jobs: int) -> Iterator[
                 for future in done:
                     result = future.result()
                     del running[future]
+                    barren = 0
                     yield result
         except BrokenProcessPool:  # a process of ours was killed: all that it and the others held is tried again
+            barren += 1
+            if barren > _BARREN:
+                raise RunError("grading processes die as soon as they start, perhaps for lack of memory.") from None
             for future, submission in running.items():
                 if future.done() and future.exception() is None:
                     yield future.result()
