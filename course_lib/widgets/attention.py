@@ -122,7 +122,7 @@ def tiles_figure(frames: Sequence[Frame], step: int, q_len: int, k_len: int) -> 
         f"Step {step + 1} of {len(frames)}: {_happens(frame)}", fontsize=10.5, fontweight="bold", x=0.02, ha="left"
     )
     right.axis("off")
-    columns = (0.05, 0.40, 0.65, 0.97)
+    columns = (0.0, 0.42, 0.66, 1.0)
     for x, text in zip(columns, ("row", "maximum", "sum", "correction"), strict=True):
         right.text(x, 0.95, text, ha="left" if x < 0.1 else "right", fontweight="bold", transform=right.transAxes)
     for row in range(len(frame.row_max)):
@@ -136,7 +136,7 @@ def tiles_figure(frames: Sequence[Frame], step: int, q_len: int, k_len: int) -> 
         for x, text in zip(columns, cells, strict=True):
             right.text(x, y, text, ha="left" if x < 0.1 else "right", family="monospace", transform=right.transAxes)
     note = "correction: what the old sum and the old output\nwere multiplied by when this tile came"
-    right.text(0.05, 0.02, note, fontsize=9, color="#444444", transform=right.transAxes)
+    right.text(0.0, 0.02, note, fontsize=9, color="#444444", transform=right.transAxes)
     return figure, f"Step {step + 1} of {len(frames)} of tiled attention: {_happens(frame)}."
 
 
@@ -144,7 +144,7 @@ def tiles_strip(frames: Sequence[Frame], steps: Sequence[int], q_len: int, k_len
     """Several steps side by side, for readers without a kernel."""
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(1, len(steps), figsize=(7.2, 1.75))
+    figure, axes = plt.subplots(1, len(steps), figsize=(7.2, 1.5))
     for step, one in zip(steps, axes, strict=True):
         _map(one, frames[step], q_len, k_len, labels=False)
         one.set_title(f"step {step + 1}", fontsize=9, fontweight="normal", loc="center")
@@ -192,23 +192,24 @@ def traffic_figure(
     kib = [size / 1024 for size in sram_bytes]
     axes.plot(kib, [predicted(size) for size in sram_bytes], color=COLORS["grey"], linestyle="--", linewidth=1.2)
     axes.text(
-        kib[0] * 1.15,
-        predicted(sram_bytes[0]) * 0.5,
-        "8N²d²/M + 2Nd\n(dashed)",
+        kib[1],
+        0.5 * predicted(sram_bytes[1]),
+        "dashed: 8N²d²/M + 2Nd",
         color="#555555",
         fontsize=9,
-        ha="left",
+        ha="center",
         va="top",
     )
     for (label, values), color, marker in zip(measured.items(), ("blue", "vermillion"), MARKERS, strict=False):
         axes.plot(kib, values, color=COLORS[color], linestyle="", marker=marker, markersize=6)
         axes.text(kib[-1] * 1.12, values[-1], label, color=COLORS[color], va="center", fontsize=9)
     axes.axhline(naive, color=COLORS["black"], linestyle="-.", linewidth=1.2)
-    axes.text(kib[-1] * 1.12, naive, "standard attention", va="center", fontsize=9)
+    axes.text(kib[-1] * 1.12, 1.05 * naive, "standard attention", va="bottom", fontsize=9)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xticks(kib, [f"{size:g}" for size in kib])
     axes.set_xlim(kib[0] / 1.2, kib[-1] * 6)
+    axes.set_ylim(top=2.5 * naive)
     axes.set_xlabel("on-chip memory (KiB)")
     axes.set_ylabel("traffic of one head (MB)")
     axes.set_title("Twice the on-chip memory, half the traffic")
@@ -250,10 +251,10 @@ def roofline_figure(gpu: Gpu, points: Mapping[str, float], peak: float) -> Figur
         axes.annotate(
             label,
             (intensity, rate),
-            (0, -16),
+            (12, -3),
             textcoords="offset points",
             color=COLORS[color],
-            ha="center",
+            ha="left",
             va="top",
             fontsize=9,
         )
