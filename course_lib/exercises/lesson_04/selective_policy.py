@@ -47,7 +47,6 @@ def observe(solution: Callable, case: Case) -> dict[str, Any]:
     def step() -> tuple[torch.Tensor, dict]:
         torch.manual_seed(seed)
         context_fn = functools.partial(create_selective_checkpoint_contexts, solution)
-        gc.collect()
         gc.disable()  # the caches are freed by the collector: when it runs must not change the peak
         try:
             with MemoryLedger() as ledger:
