@@ -14,7 +14,7 @@ def cases(seed: int) -> list[Case]:
         ([5], [1.0], 4),
         ([4, 6, 9], [1.0, 1.0, 1.0], 100),
         ([4, 6, 9], [1.0, 2.0, 3.0], 0),
-        ([10, 6, 5], [9.0, 5.0, 4.0], 11),  # the largest layer is the dearest
+        ([10, 6, 5], [9.0, 4.0, 4.0], 11),  # the largest layer is the dearest
         ([6, 5, 5], [6.0, 4.0, 4.0], 10),
         ([0, 7, 7], [3.0, 2.0, 2.0], 7),  # a layer that keeps nothing need not be recomputed
     ]
