@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ def inputs(generator: torch.Generator, batch: int, heads: int, q_len: int, k_len
     return normal(q_len), normal(k_len), normal(k_len)
 
 
-@cache
+@lru_cache(maxsize=32)
 def hidden(q_len: int, k_len: int) -> Tensor:
     """True where a key lies in a query's future, the last query at the last key: built by loops, to be independent."""
     rows = [[key > query + k_len - q_len for key in range(k_len)] for query in range(q_len)]
