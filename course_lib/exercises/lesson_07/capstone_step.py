@@ -247,11 +247,16 @@ def grade(case: Case, got: Any, expected: Any) -> Mismatch | None:
     return None
 
 
-def _fails_in(what: str, sign: Callable[[Case, Any, Any], bool]) -> Callable[[Case, Any, Any], bool]:
+def _about(kind: str, sign: Callable[[Case, Any, Any], bool], *, or_follows: tuple[str, ...] = ()) -> Callable:
+    """The mistake shows in cases of this kind; failures of the kinds in `or_follows` are its consequences."""
+
     def matches(case: Case, got: Any, expected: Any) -> bool:
-        return case.args[0] == what and isinstance(got, dict) and sign(case, got, expected)
+        return case.args[0] in or_follows or (case.args[0] == kind and isinstance(got, dict) and sign(case, got, expected))
 
     return matches
+
+
+BYTES = ("growth", "full size")
 
 
 def _ratio(case: Case, got: Any) -> float:
@@ -270,48 +275,53 @@ def _has_updates(case: Case, got: Any) -> bool:
 
 
 def _sums(case: Case, got: Any, expected: Any) -> bool:
-    if case.args[0] == "growth":
+    if case.args[0] in BYTES:
+        return True
+    if not _has_updates(case, got):
         return False
-    return _has_updates(case, got) and 0.6 < _ratio(case, got) / case.args[2]["accumulation"] < 1.6
+    got = {"updates": {name: update / case.args[2]["accumulation"] for name, update in got["updates"].items()}}
+    return _is_mean_of_means(case, got) or 0.9 < _ratio(case, got) < 1.1
 
 
-def _mean_of_means(case: Case, got: Any, expected: Any) -> bool:
-    if not _has_updates(case, got) or not math.isfinite(_ratio(case, got)):
+def _is_mean_of_means(case: Case, got: Any) -> bool:
+    if not math.isfinite(_ratio(case, got)):
         return False
     model, tokens, targets = build(case.args[1], Plan(**case.args[2]))
     rows = case.args[2]["micro_batch"]
     pairs = list(zip(tokens.split(rows), targets.split(rows), strict=True))
     for inputs, labels in pairs:
         (F.cross_entropy(model(inputs).flatten(0, 1), labels.flatten()) / len(pairs)).backward()
-    pairs = [(got["updates"][name], parameter.grad) for name, parameter in model.named_parameters()]
-    return all(torch.allclose(a, b, rtol=0.05, atol=0.02 * b.abs().max().item()) for a, b in pairs)
+    both = [(got["updates"][name], parameter.grad) for name, parameter in model.named_parameters()]
+    return all(torch.allclose(a, b, rtol=0.05, atol=0.02 * b.abs().max().item()) for a, b in both)
+
+
+def _mean_of_means(case: Case, got: Any, expected: Any) -> bool:
+    return case.args[0] in BYTES or (_has_updates(case, got) and _is_mean_of_means(case, got))
 
 
 def _scaled(case: Case, got: Any, expected: Any) -> bool:
-    return _has_updates(case, got) and not 0.01 < abs(_ratio(case, got)) < 100
+    if case.args[0] in BYTES:
+        return True
+    return _has_updates(case, got) and (got.get("moved") or not 0.01 < abs(_ratio(case, got)) < 100)
 
 
-def _several_updates(case: Case, got: Any, expected: Any) -> bool:
-    return case.args[0] == "overflow" and not got.get("moved") and as_float(got.get("scale")) not in (2.0**39, 2.0**40, None)
+def _not_one_update(case: Case, got: Any, expected: Any) -> bool:
+    return not got.get("moved") and as_float(got.get("scale")) not in (2.0**39, 2.0**40, None)
 
 
 def _whole_batch(case: Case, got: Any, expected: Any) -> bool:
-    if case.args[0] in ("growth", "full size"):
-        return grade(case, got, expected) is not None
-    is_right = case.args[0] == "gradients" and not _updates_mismatch(case, got, expected)
-    calls = got.get("calls") if is_right else None
-    return isinstance(calls, dict) and calls.get("rows") != expected["calls"]["rows"]
+    calls = got.get("calls")
+    has_rows = isinstance(calls, dict) and calls.get("rows") != expected["calls"]["rows"]
+    return not _updates_mismatch(case, got, expected) and has_rows
 
 
 def _no_recompute(case: Case, got: Any, expected: Any) -> bool:
-    if case.args[0] in ("growth", "full size"):
-        return grade(case, got, expected) is not None
-    return case.args[0] == "gradients" and not _updates_mismatch(case, got, expected) and case.args[2].get("checkpoint_blocks", 0) > 0
+    return not _updates_mismatch(case, got, expected) and case.args[2].get("checkpoint_blocks", 0) > 0
 
 
 def _small_batch(case: Case, got: Any, expected: Any) -> bool:
     if case.args[0] == "full size":
-        return got.get("problem") == "no plan"
+        return isinstance(got, dict) and got.get("problem") == "no plan"
     is_plan = case.args[0] == "plan" and isinstance(got, dict) and got.keys() == FIELDS.keys()
     return is_plan and "the global batch; got" in plan_problem(got)
 
@@ -351,9 +361,37 @@ EXERCISE = Exercise(
             matches=_small_batch,
         ),
         Misconception(
-            "sum_instead_of_mean",
-            "The gradients grow with the number of micro-batches: their means are added up. What do the weights sum to?",
-            matches=_sums,
+            "does_not_fit",
+            "The step is right and the plan does not fit the T4. Look at which operation it stops, and which part of the memory "
+            "is the largest there.",
+            matches=_about("full size", lambda case, got, expected: bool(got.get("problem"))),
+        ),
+        Misconception(
+            "leaks_from_step_to_step",
+            "Bytes grow from step to step, or the loss comes back with its graph. What lives longer than its step?",
+            matches=_about("growth", lambda case, got, expected: True, or_follows=("full size",)),
+        ),
+        Misconception(
+            "steps_on_overflow",
+            "Infinite gradients reached the parameters. Who looks at them before the step?",
+            matches=_about("overflow", lambda case, got, expected: bool(got.get("moved")), or_follows=BYTES),
+        ),
+        Misconception(
+            "updates_the_scale_per_micro_batch",
+            "One overflow lowered the scale more than once: `update()` ran for each micro-batch. How often does the scale change "
+            "in a step?",
+            matches=_about("overflow", _not_one_update, or_follows=BYTES),
+        ),
+        Misconception(
+            "whole_batch_at_once",
+            "The gradients are right, but the micro-batches do not have the plan's size. Where is the batch to be split?",
+            matches=_about("gradients", _whole_batch, or_follows=BYTES),
+        ),
+        Misconception(
+            "ignores_checkpointing",
+            "The gradients are right, and no block runs twice although the plan asks for it. Which argument of `hidden_states` "
+            "does that?",
+            matches=_about("gradients", _no_recompute, or_follows=BYTES),
         ),
         Misconception(
             "mean_of_means",
@@ -361,39 +399,14 @@ EXERCISE = Exercise(
             matches=_mean_of_means,
         ),
         Misconception(
+            "sum_instead_of_mean",
+            "The gradients grow with the number of micro-batches: their means are added up. What do the weights sum to?",
+            matches=_sums,
+        ),
+        Misconception(
             "steps_with_scaled_gradients",
             "The update is larger by the loss scale: it was never divided out. Whose `step` takes the scale away?",
             matches=_scaled,
-        ),
-        Misconception(
-            "updates_the_scale_per_micro_batch",
-            "One overflow lowered the scale more than once: `update()` ran for each micro-batch. How often does the scale change in a step?",
-            matches=_several_updates,
-        ),
-        Misconception(
-            "steps_on_overflow",
-            "Infinite gradients reached the parameters. Who looks at them before the step?",
-            matches=_fails_in("overflow", lambda case, got, expected: bool(got.get("moved"))),
-        ),
-        Misconception(
-            "whole_batch_at_once",
-            "The gradients are right, but the micro-batches do not have the plan's size. Where is the batch to be split?",
-            matches=_whole_batch,
-        ),
-        Misconception(
-            "ignores_checkpointing",
-            "The gradients are right, and no block runs twice although the plan asks for it. Which argument of `hidden_states` does that?",
-            matches=_no_recompute,
-        ),
-        Misconception(
-            "leaks_from_step_to_step",
-            "Bytes grow from step to step, or the loss comes back with its graph. What lives longer than its step?",
-            matches=_fails_in("growth", lambda case, got, expected: grade(case, got, expected) is not None),
-        ),
-        Misconception(
-            "does_not_fit",
-            "The step is right and the plan does not fit the T4. Look at which operation it stops, and which part of the memory is the largest there.",
-            matches=_fails_in("full size", lambda case, got, expected: bool(got.get("problem"))),
         ),
     ),
 )
