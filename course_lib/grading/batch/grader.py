@@ -243,7 +243,8 @@ class _Attempt:
                 }
             )
             session.allow(limit_s)
-            expected = expected_values(exercise, cases)  # while the worker works
+            if answer.cells:
+                expected = expected_values(exercise, cases)  # while the worker works
             match session.reply():
                 case ("found", [], bool() as was_ours):
                     pass
@@ -275,7 +276,10 @@ class _Attempt:
     @staticmethod
     def _judged(exercise: Exercise, cases: list[Case], expected: list[Any] | None, seen: list[Observation]) -> Verdict:
         try:
-            return judge(exercise, cases, expected_values(exercise, cases) if expected is None else expected, seen)
+            if expected is None:
+                is_stub = all(one.error and one.error.class_name == "NotImplementedError" for one in seen)
+                expected = [] if is_stub else expected_values(exercise, cases)  # a stub is not compared with anything
+            return judge(exercise, cases, expected, seen)
         except Exception as error:
             return grader_error(exercise, error)
 
