@@ -121,6 +121,13 @@ def _variant(*, clip=True, update=True, after=False, direct=False, each=False, v
     return step
 
 
+def leaves_out_the_scaler(model, optimizer, scaler, loss, max_norm):
+    loss.backward()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+    optimizer.step()
+    return norm.item()
+
+
 EXERCISE = Exercise(
     name="clipped_step",
     points=2,
@@ -186,6 +193,11 @@ EXERCISE = Exercise(
             "You limit each entry to `max_norm`. That changes the direction of the step; the norm of the whole "
             "gradient is meant.",
             solution=_variant(values=True),
+        ),
+        Misconception(
+            "leaves_out_the_scaler",
+            "The scaler takes no part in your step: nothing is scaled, and an overflow is not skipped.",
+            solution=leaves_out_the_scaler,
         ),
         Misconception("does_not_clip", "Your steps are not clipped.", solution=_variant(clip=False)),
     ),

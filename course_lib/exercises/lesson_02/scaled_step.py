@@ -179,7 +179,7 @@ EXERCISE = Exercise(
         "called: a step with zero gradients "
         "would still move parameters by momentum, and count in Adam's bias correction."
     ),
-    next_step="Print each parameter's gradient before `backward`, after it and just before the step.",
+    next_step="Print each parameter's gradient before and after `backward`, and before the step; one stays None.",
     misconceptions=(
         Misconception(
             "steps_with_scaled_gradients",

@@ -90,9 +90,14 @@ def _shown(got: object, expected: object) -> tuple[str, str]:
         difference = (got.double() - expected.double()).abs().nan_to_num(nan=torch.inf)
         at = int(difference.argmax())
         return f"{expected.flatten()[at].item():.6g} in element {at}", f"{got.flatten()[at].item():.6g}"
-    if isinstance(expected, list):
-        return (
-            f"{len(expected)} tensors of state",
-            f"{len(got) if isinstance(got, list) else describe(got)} that differ",
-        )
+    if isinstance(expected, Tensor) and got is None:
+        return "a step", "none"
+    if expected is None and isinstance(got, Tensor):
+        return "no step", "a step"
+    if isinstance(expected, list) and any(isinstance(item, list) for item in [*expected, *_items(got)]):
+        return f"{len(expected)} parameters with state", f"{len(_items(got))}, or other values"
     return describe(expected), describe(got)
+
+
+def _items(value: object) -> list:
+    return value if isinstance(value, list) else []

@@ -106,8 +106,8 @@ def clipped_step(model, optimizer, scaler, loss, max_norm):  # forgets update
     return norm.item()
 
 
-# %% rejected: -
-def clipped_step(model, optimizer, scaler, loss, max_norm):  # leaves the scaler out
+# %% rejected: leaves_out_the_scaler
+def clipped_step(model, optimizer, scaler, loss, max_norm):
     loss.backward()
     norm = nn.utils.clip_grad_norm_(model.parameters(), max_norm)
     optimizer.step()
