@@ -9,6 +9,8 @@ def to_gib(num_bytes: int) -> float:
     return torch.tensor(num_bytes, dtype=torch.float64) * 2.0**-30
 
 # %% accepted: ldexp
+import math
+
 to_gib = lambda num_bytes, digits=None: math.ldexp(num_bytes, -30)
 
 # %% rejected: divides_by_1e9
