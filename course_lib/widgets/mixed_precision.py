@@ -131,7 +131,7 @@ def state_figure(table: Mapping[str, Mapping[str, float]], peaks: Mapping[str, f
         for at, part in enumerate(parts):
             size = sizes[part]
             label = part if row == 0 else None
-            style = {"color": COLORS[colors[at]], "hatch": HATCHES[at], "edgecolor": "white"}
+            style: dict[str, Any] = {"color": COLORS[colors[at]], "hatch": HATCHES[at], "edgecolor": "white"}
             axes.barh(row, size, left=left, height=0.62, label=label, **style)
             if size:
                 box = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none"}
