@@ -20,6 +20,7 @@ from tests.batch.hostile import CANARY, HOSTILE
 
 BANK = [*HOSTILE, *HONEST, *DAMAGED]
 SYLLABUS = "tests.batch.toys:SYLLABUS"
+pytestmark = pytest.mark.xdist_group("bank")  # one process, so that it is graded once
 LIMITS = Limits(cell_cpu_s=3.0, cpu_factor=1.0, memory_mib=1024, wall_factor=3.0, wall_slack_s=4.0, disk_mib=64)
 NEIGHBOUR = "plain"
 

@@ -32,7 +32,7 @@ def test_learners_get_stubs_and_a_page(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     for lesson in WITH_NOTEBOOK:
         notebook = nbformat.read(tmp_path / "out" / "notebooks" / f"{lesson.slug}.ipynb", 4)
-        cells = dict((name, cell.source) for cell, name in notebooks.exercise_cells(notebook))
+        cells = {name: cell.source for cell, name in notebooks.exercise_cells(notebook)}
         assert set(cells) == {exercise.name for exercise in lesson.exercises}
         assert all("raise NotImplementedError" in source for source in cells.values())
     assert "pip install" in (tmp_path / "out" / "START.txt").read_text()

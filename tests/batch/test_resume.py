@@ -20,6 +20,7 @@ from tests.batch.bank import GOOD, code, notebook
 from tests.batch.damaged import PLAIN
 
 SYLLABUS = "tests.batch.toys:SYLLABUS"
+pytestmark = pytest.mark.xdist_group("resume")  # one process, so that it is graded once
 
 
 def start(*arguments: Any) -> subprocess.Popen:

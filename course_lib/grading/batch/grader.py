@@ -153,7 +153,7 @@ class _Attempt:
 
     def _end(self) -> None:
         if self._session is not None:
-            self._session.close()
+            self._sandbox.retire(self._session)
             self._session = None
 
     def _ready(self, left_out: frozenset[int] = frozenset()) -> Session:
@@ -168,10 +168,10 @@ class _Attempt:
             self._left_out = left_out
             cells = [cell for cell in self._selection.cells if cell[0] not in self._deadly | left_out]
             worker_seed = hashlib.sha256(f"worker\0{self._seed}".encode()).hexdigest()
-            session = self._session = self._sandbox.worker(worker_seed, self._limits.submission_s)
+            session = self._session = self._sandbox.worker()
             running = cells[0][0] if cells else 0
             try:
-                session.ask({"do": "cells", "cells": cells})
+                session.ask({"do": "cells", "seed": worker_seed, "cells": cells})
                 for running, _ in cells:
                     session.allow(self._limits.cell_cpu_s / (1 + len(self._deadly)))
                     match session.reply():

@@ -8,6 +8,7 @@ import ast
 import difflib
 import functools
 import re
+import symtable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -66,7 +67,6 @@ class _Parsed:
     tree: ast.Module | None
     defined: set[str] = field(default_factory=set)
     answers: set[str] = field(default_factory=set)  # what it defines by itself, not by `solved_or_reference`
-    used: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         if self.tree is None:
@@ -75,7 +75,11 @@ class _Parsed:
             self.defined = _defined(self.tree)
             own = [node for node in self.tree.body if not _is_stand_in(node)]
             self.answers = set().union(*(_bound(node) for node in own))
-            self.used = {node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name)}
+
+    @functools.cached_property
+    def used(self) -> set[str]:
+        """Names that it takes from the notebook."""
+        return _global_names(self.tree) if self.tree is not None else set()
 
 
 def parse(source: str) -> ast.Module | None:
@@ -112,6 +116,25 @@ def _bound(node: ast.stmt) -> set[str]:
     for block in ("body", "orelse", "finalbody", "handlers"):
         for inner in getattr(node, block, []):
             names |= _bound(inner)
+    return names
+
+
+def _global_names(tree: ast.Module) -> set[str]:
+    """Names that the cell reads from the notebook: neither parameters nor variables of its functions."""
+    try:
+        todo = [symtable.symtable(ast.unparse(tree), "cell", "exec")]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return set()
+    names: set[str] = set()
+    while todo:
+        table = todo.pop()
+        is_top = table.get_type() == "module"
+        names |= {
+            symbol.get_name()
+            for symbol in table.get_symbols()
+            if symbol.is_referenced() and (is_top or symbol.is_global())
+        }
+        todo += table.get_children()
     return names
 
 
@@ -170,14 +193,13 @@ def _plain(source: str) -> str:
 
 
 def _lesson_of(parsed: list[_Parsed], cells: tuple[Cell, ...], syllabus: tuple[Lesson, ...], name: str) -> Lesson:
+    marked = [name for cell in cells for name in (cell.grade_id, *MARKER.findall(cell.source))]
+
     def weight(lesson: Lesson) -> tuple[int, bool]:
         names = {exercise.name for exercise in lesson.exercises}
         functions = {function for exercise in lesson.exercises for function in exercise.functions}
         ours = {cell.identity for cell in _released(released_notebook(lesson)) if cell.identity}
-        total = 0
-        for cell in cells:
-            total += 3 * (cell.grade_id in names) + 3 * len(names.intersection(MARKER.findall(cell.source)))
-            total += cell.identity in ours
+        total = sum(3 * (name in names) for name in marked) + sum(cell.identity in ours for cell in cells)
         total += sum(2 * len(functions & item.answers) for item in parsed)
         return total, lesson.slug in name
 

@@ -4,6 +4,7 @@ Nothing that a worker sends is trusted: a message is bounded, must answer the la
 plain data. However a worker ends, `WorkerDied` says it in words for the learner.
 """
 
+import concurrent.futures
 import contextlib
 import json
 import os
@@ -12,7 +13,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,7 +72,10 @@ class Sandbox:
             self._user = _free_user()
         self._process: subprocess.Popen | None = None
         self._control: socket.socket | None = None
-        self.lock = threading.Lock()
+        # The next worker is made while this one works. In a thread that lives as long as the sandbox does:
+        # bubblewrap dies with the thread that started it.
+        self._maker: concurrent.futures.ThreadPoolExecutor | None = None
+        self._next: concurrent.futures.Future | None = None
 
     def __enter__(self) -> "Sandbox":
         self.start()
@@ -127,7 +130,14 @@ class Sandbox:
         self._control = ours
 
     def close(self) -> None:
-        """Ends the warm parent."""
+        """Ends the warm parent, and the worker that nobody has asked for yet."""
+        if self._maker is not None:
+            if self._next is not None:
+                with contextlib.suppress(Exception):
+                    self._next.result().close()
+                self._next = None
+            self._maker.shutdown()
+            self._maker = None
         if self._control is not None:
             self._control.close()
             self._control = None
@@ -139,11 +149,32 @@ class Sandbox:
                 self._process.wait()
             self._process = None
 
-    def worker(self, seed: str, cpu_s: float) -> "Session":
+    def worker(self) -> "Session":
         """A fresh worker; close it."""
         self.start()
+        if self.mode != box.BUBBLEWRAP:  # without walls of its own the next one would be ended with this one
+            return self._make()
+        if self._maker is None:
+            self._maker = concurrent.futures.ThreadPoolExecutor(1)
+        made = self._next or self._maker.submit(self._make)
+        self._next = None
+        session: Session = made.result()
+        if not session.is_alive():
+            session.close()
+            session = self._maker.submit(self._make).result()
+        self._next = self._maker.submit(self._make)
+        return session
+
+    def retire(self, session: "Session") -> None:
+        """Closes a worker while the next one works already; its processes end at once all the same."""
+        if self._maker is not None:
+            self._maker.submit(session.close)
+        else:
+            session.close()
+
+    def _make(self) -> "Session":
         assert self._control is not None
-        return Session(self, self._control, seed, cpu_s, self._user)
+        return Session(self, self._control, self._user)
 
     def walls(self) -> box.Box:
         return box.Box(self._command)
@@ -161,7 +192,7 @@ def _free_user() -> int:
 class Session:
     """One worker's life: `ask`, then read its replies, then `close`."""
 
-    def __init__(self, sandbox: Sandbox, control: socket.socket, seed: str, cpu_s: float, user: int | None) -> None:
+    def __init__(self, sandbox: Sandbox, control: socket.socket, user: int | None) -> None:
         limits = self._limits = sandbox.limits
         self._user, self._mode = user, sandbox.mode
         self._folder = "/tmp"
@@ -173,8 +204,7 @@ class Session:
         self._answers, answers_in = os.pipe()
         self._status, status_in = os.pipe()
         message = {
-            "seed": seed,
-            "cpu_s": cpu_s,
+            "cpu_s": limits.submission_s,
             "user": user,
             "is_enclosed": sandbox.mode == box.BUBBLEWRAP,
             "folder": self._folder,
@@ -220,6 +250,10 @@ class Session:
             self.close()
             raise box.SandboxUnavailable(f"a worker must be able to enter its walls; it said: {line or 'nothing'}")
         return int(line)
+
+    def is_alive(self) -> bool:
+        """Whether nothing has been heard of its death."""
+        return not _has_line(self._status)
 
     def ask(self, question: dict[str, Any]) -> None:
         """Sends a question; its replies are then read with `reply`."""

@@ -106,7 +106,7 @@ class Worker:
         self._questions, self._answers = questions, answers
         self._max_bytes = message["reply_mib"] * MIB
         self._exercises: dict[str, Exercise] = {ex.name: ex for lesson in syllabus for ex in lesson.exercises}
-        self._seed = message["seed"]
+        self._seed = ""
         self._notebook = Notebook()
         self._called: set[str] = set()
         self._ours: dict[str, list[Any]] = {}
@@ -126,6 +126,7 @@ class Worker:
             except wire.EndOfStream:
                 return
             if question["do"] == "cells":
+                self._seed = question["seed"]
                 self._run_cells(question["cells"])
             else:
                 self._answer_exercise(question)
