@@ -60,9 +60,10 @@ def learner_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def clean_state() -> Iterator[None]:
-    """Gradients on, autocast off, default dtype; the random states are as before afterwards."""
+    """Gradients on, autocast off, default dtype, one thread; the random states are as before afterwards."""
     states = torch.random.get_rng_state(), random.getstate(), np.random.get_state()
-    dtype = torch.get_default_dtype()
+    dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
+    torch.set_num_threads(1)  # cases are small: on a busy machine a second thread would wait, up to thirty times as long
     # Not by `torch.autocast(enabled=False)`: inside another autocast block the learner's own would not empty its cache of
     # weight casts on leaving, and the next step would compute with the weights of the last one.
     autocast = torch.is_autocast_enabled("cpu")
@@ -75,6 +76,7 @@ def clean_state() -> Iterator[None]:
     finally:
         torch.set_autocast_enabled("cpu", autocast)
         torch.set_default_dtype(dtype)
+        torch.set_num_threads(threads)
         torch.random.set_rng_state(states[0])
         random.setstate(states[1])
         np.random.set_state(states[2])
