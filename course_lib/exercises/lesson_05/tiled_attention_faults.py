@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from course_lib.exercises.lesson_05 import attention_oracle as oracle
-from course_lib.exercises.lesson_05.tile_budget import peak_problem, traffic_problem
+from course_lib.exercises.lesson_05.tile_budget import FORWARD_BYTES, peak_problem, traffic_problem
 from course_lib.grading.exercise import Case, Misconception
 
 
@@ -22,8 +22,11 @@ def _out_is_right(case: Case, seen: dict) -> bool:
     return oracle.out_problem(seen["out"], *case.args, case.kwargs["causal"]) is None
 
 
-def _logsumexp_is_wrong(case: Case, observation: Any) -> bool:
-    return oracle.logsumexp_problem(parts(observation)["logsumexp"], *case.args, case.kwargs["causal"]) is not None
+def _shows_elsewhere(case: Case, observation: Any) -> bool:
+    """Whether something else than the output is wrong."""
+    seen, causal = parts(observation), case.kwargs["causal"]
+    lse_problem = oracle.logsumexp_problem(seen["logsumexp"], *case.args, causal)
+    return lse_problem is not None or traffic_problem(case, seen.get("loaded"), seen.get("stored")) is not None
 
 
 def _logsumexp_is(wrong):
@@ -55,7 +58,7 @@ def _loads_whole(case, observation, _):
 
 def _peaks(case, observation, _):
     seen = parts(observation)
-    return _out_is_right(case, seen) and peak_problem(case, seen.get("peak")) is not None
+    return _out_is_right(case, seen) and peak_problem(case, seen.get("peak"), FORWARD_BYTES) is not None
 
 
 def _drops_queries(case, observation, _):
@@ -106,6 +109,7 @@ _FAULTS = {
     ),
 }
 
+
 MISCONCEPTIONS = (
     Misconception(
         "reads_around_memory",
@@ -131,7 +135,7 @@ MISCONCEPTIONS = (
         matches=lambda case, observation, _: isinstance(observation, dict) and "freed" in observation,
     ),
     *(
-        Misconception(name, text, matches=oracle.has_fault(name, lambda seen: parts(seen)["out"], _logsumexp_is_wrong))
+        Misconception(name, text, matches=oracle.has_fault(name, lambda seen: parts(seen)["out"], _shows_elsewhere))
         for name, text in _FAULTS.items()
     ),
     Misconception(
@@ -162,8 +166,9 @@ MISCONCEPTIONS = (
     ),
     Misconception(
         "stores_all_scores",
-        "the output is right, but something of size queries × keys exists on the way: scores, weights or a mask. "
-        "Make it for one tile at a time.",
+        "The output is right, but more than tiles exists on the way: scores, weights or a mask for all pairs, or "
+        "whole rows "
+        "of scores. Make it one tile at a time; that is what the running maximum and sum are for.",
         matches=_peaks,
     ),
 )
