@@ -1,6 +1,7 @@
 # make lab    install what a learner needs, and open the course (CPU=1: with the small build of PyTorch)
 # make setup  install everything
 # make test   check everything
+# make browser  try the notebooks in JupyterLab with Chromium, on its own: it takes minutes
 # make clean  remove what these made
 #
 # The stamp files say what is installed, so that a second run starts at once and needs no network.
@@ -27,7 +28,7 @@ NBVAL := $(PYTHON) -m pytest -p no:cacheprovider -p tests.conftest --nbval-lax -
 SOLVED := build/solved
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: lab setup test lint unit notebooks solved-notebooks clean
+.PHONY: lab setup test lint unit notebooks solved-notebooks browser clean
 .DELETE_ON_ERROR:
 
 lab: $(STAMPS)/lab
@@ -43,7 +44,7 @@ lint: $(STAMPS)/setup
 	$(BIN)/mypy
 
 unit: $(STAMPS)/setup
-	$(PYTHON) -m pytest -n $(JOBS) --dist loadgroup -q
+	$(PYTHON) -m pytest -n $(JOBS) --dist loadgroup -q -m 'not browser'
 
 notebooks: $(STAMPS)/setup
 	$(NBVAL) notebooks
@@ -52,6 +53,9 @@ solved-notebooks: $(STAMPS)/setup
 	rm -rf $(SOLVED)
 	$(BIN)/course notebooks solve notebooks/*.ipynb -o $(SOLVED)
 	$(NBVAL) $(SOLVED)
+
+browser: $(STAMPS)/setup
+	$(PYTHON) -m pytest tests/browser -q
 
 $(STAMPS)/venv:
 	@if [ ! -x $(PYTHON) ] && [ -z "$(BASE_PYTHON)" ]; then \
