@@ -170,7 +170,7 @@ class CachingAllocator:
         free = self.reserved_bytes - self.allocated_bytes
         raise OutOfMemory(
             f"Tried to allocate {n_bytes / MIB:.2f} MiB. The GPU has {self.capacity_bytes / MIB:.2f} MiB, of which "
-            f"{self.capacity_bytes - self.reserved_bytes:,} bytes are not reserved. {self.allocated_bytes / MIB:.2f} MiB "
+            f"{(self.capacity_bytes - self.reserved_bytes) / MIB:.2f} MiB are not reserved. {self.allocated_bytes / MIB:.2f} MiB "
             f"are allocated; {free / MIB:.2f} MiB are reserved but unallocated, in pieces of at most "
             f"{self.largest_free_bytes / MIB:.2f} MiB."
         )
