@@ -5,6 +5,7 @@ what it was grading, which Dask gives to another.
 """
 
 import threading
+from asyncio import CancelledError
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from course_lib.grading.batch.grader import Grader, Prepared, prepare
 from course_lib.grading.batch.run import Plan, RunError, ungraded
 
 CONNECT_S = 20
+_ATTEMPTS = 3
 _graders: dict[str, Grader] = {}  # of this process, when it is a cluster's worker; by plan
 _lock = threading.Lock()
 
@@ -71,7 +73,15 @@ def on_dask(todo: Iterable[Submission], plan: Plan, address: str) -> Iterator[di
         client.register_plugin(WarmParent())
         waiting = iter(todo)
         running: dict[Any, Submission] = {}
+        attempts: dict[str, int] = {}
         finished = as_completed()
+
+        def submit(submission: Submission) -> None:
+            attempt = attempts[submission.id] = attempts.get(submission.id, 0) + 1
+            name = f"grade-{plan.run_seed}-{submission.id}-{attempt}"
+            future = client.submit(_grade_there, plan, prepare(submission), key=name, pure=False, retries=2)
+            running[future] = submission
+            finished.add(future)
 
         def top_up() -> None:
             threads = sum(client.nthreads().values()) or 1
@@ -79,19 +89,20 @@ def on_dask(todo: Iterable[Submission], plan: Plan, address: str) -> Iterator[di
                 submission = next(waiting, None)
                 if submission is None:
                     return
-                name = f"grade-{plan.run_seed}-{submission.id}"
-                future = client.submit(_grade_there, plan, prepare(submission), key=name, pure=False, retries=2)
-                running[future] = submission
-                finished.add(future)
+                submit(submission)
 
         top_up()
         try:
             for future in finished:
                 submission = running.pop(future)
-                if future.status == "finished":
-                    yield future.result()
-                else:
-                    yield ungraded(submission, str(future.exception())[:300])
+                try:
+                    result = future.result()  # waits where the result died with its worker and is made again
+                except (Exception, CancelledError) as error:
+                    if attempts[submission.id] < _ATTEMPTS:
+                        submit(submission)
+                        continue
+                    result = ungraded(submission, f"{type(error).__name__}: {str(error)[:300]}")
+                yield result
                 future.release()
                 top_up()
         finally:
