@@ -27,17 +27,21 @@ PROGRAMS = (
     "an input that the function does not use",
     "dropout",
     "under autocast",
+    "under autocast with float16",
+    "only backward under autocast",
     "a gradient that is there already",
     "one inside the other",
     "six in a row",
 )
+FORWARD_UNDER_AUTOCAST = {"under autocast": torch.bfloat16, "under autocast with float16": torch.float16}
+UNDER_AUTOCAST = (*FORWARD_UNDER_AUTOCAST, "only backward under autocast")
 SEGMENTS = 6
 PEAK_ALLOWANCE = 1.1  # of the reference's peak; an input that is copied, not kept, costs 1.3
 
 
 def cases(seed: int) -> list[Case]:
     draw = random.Random(seed)
-    sizes = [(2, 3) if i < 9 else (draw.randint(5, 9), draw.randint(10, 14)) for i in range(len(PROGRAMS))]
+    sizes = [(2, 3) if i < PROGRAMS.index("dropout") else (draw.randint(5, 9), draw.randint(10, 14)) for i in range(len(PROGRAMS))]
     sizes[-1] = (draw.randint(300, 500), draw.randint(15, 25))  # long enough for activations to outweigh weights
     small = [Case(name, (name, *size, draw.randrange(2**31))) for name, size in zip(PROGRAMS, sizes, strict=True)]
     more = [
@@ -95,14 +99,20 @@ def _build(program: str, rows: int, columns: int, seed: int) -> tuple[Callable, 
     return mlp, (x,), leaves
 
 
+def _autocast(is_on: bool, dtype: torch.dtype | None) -> contextlib.AbstractContextManager:
+    return torch.autocast("cpu", dtype) if is_on else contextlib.nullcontext()
+
+
 def observe(solution: Callable, case: Case) -> dict[str, Any]:
     program, rows, columns, seed = case.args
     function, inputs, leaves = _build(program, rows, columns, seed)
-    calls, called_by_torch = 0, False
+    calls, called_by_torch, autocast_states = 0, False, set()
 
     def counted(*values: Any) -> Tensor:
         nonlocal calls, called_by_torch
         calls += 1
+        is_on = torch.is_autocast_enabled("cpu")
+        autocast_states.add(str(torch.get_autocast_dtype("cpu")).removeprefix("torch.") if is_on else "off")
         frame = sys._getframe(1)
         while frame is not None:
             called_by_torch |= frame.f_globals.get("__name__") == "torch.utils.checkpoint"
@@ -110,8 +120,10 @@ def observe(solution: Callable, case: Case) -> dict[str, Any]:
         return function(*values)
 
     weights = torch.randn((rows + 3, columns), generator=torch.Generator().manual_seed(seed + 1))
-    autocast = torch.autocast("cpu", torch.bfloat16) if program == "under autocast" else contextlib.nullcontext()
+    forward_autocast = _autocast(program in FORWARD_UNDER_AUTOCAST, FORWARD_UNDER_AUTOCAST.get(program))
+    backward_autocast = _autocast(program == "only backward under autocast", torch.bfloat16)
     torch.manual_seed(seed)
+    torch.rand(3)  # from here no seed leads to the state in which forward starts
     if program == "six in a row":
         from course_lib.memory import MemoryLedger
 
@@ -119,11 +131,12 @@ def observe(solution: Callable, case: Case) -> dict[str, Any]:
     else:
         ledger = contextlib.nullcontext()
     with ledger:
-        with autocast:
+        with forward_autocast:
             output = inputs[0]
             if program in ("six in a row", "one inside the other"):
                 for _ in range(SEGMENTS if program == "six in a row" else 1):
-                    output = solution(counted, output)
+                    # neg: what a call returns is not the next one's input, so that keeping it costs something
+                    output = solution(counted, output).neg()
                 if program == "one inside the other":
                     output = solution(lambda value: solution(counted, value.sin()), output)
             else:
@@ -136,7 +149,8 @@ def observe(solution: Callable, case: Case) -> dict[str, Any]:
         error = ""
         if loss.requires_grad:
             try:
-                loss.backward()
+                with backward_autocast:
+                    loss.backward()
             except RuntimeError as raised:
                 if "backward through the graph a second time" not in str(raised):
                     raise
@@ -150,6 +164,7 @@ def observe(solution: Callable, case: Case) -> dict[str, Any]:
         "random state kept": torch.equal(before, torch.get_rng_state()),
         "peak": getattr(ledger, "peak_bytes", None),
         "calls": calls,
+        "autocast states": sorted(autocast_states),
         "error in backward": error,
         "called by torch.utils.checkpoint": called_by_torch,
     }
@@ -162,11 +177,13 @@ def _tensor_problem(got: Any, expected: Tensor, name: str) -> Mismatch | None:
 
 
 def wrong_parts(case: Case, got: Any, expected: dict[str, Any]) -> dict[str, Mismatch]:
-    """What is wrong, by part: "output", a leaf's name, "random numbers", "random state", "peak", "error", "torch"."""
+    """What is wrong, by part: "output", a leaf's name, "random numbers", "random state", "autocast", "peak", "error", "torch"."""
     if not isinstance(got, dict) or got.keys() != expected.keys() or not isinstance(got["gradients"], dict):
         return {"output": Mismatch("a tensor", describe(got))}
     found = {"output": _tensor_problem(got["output"], expected["output"], "the output")}
-    for name, gradient in expected["gradients"].items():
+    # Whether backward's own products run inside the restored autocast or outside of it is left to the learner.
+    gradients = {} if case.args[0] == "only backward under autocast" else expected["gradients"]
+    for name, gradient in gradients.items():
         found[name] = _tensor_problem(got["gradients"].get(name), gradient, f"the gradient of {name}")
     numbers = got["random numbers after forward"], expected["random numbers after forward"]
     if not isinstance(numbers[0], Tensor) or not torch.equal(*numbers):
@@ -176,6 +193,12 @@ def wrong_parts(case: Case, got: Any, expected: dict[str, Any]) -> dict[str, Mis
     if got["random state kept"] is not True:
         found["random state"] = Mismatch(
             "the random state that it found", "another one", "Backward changed the random state."
+        )
+    if got["autocast states"] != expected["autocast states"]:
+        states = got["autocast states"]
+        seen = " and ".join(map(str, states)) if isinstance(states, list) else describe(states)
+        found["autocast"] = Mismatch(
+            f"autocast {expected['autocast states'][0]} in both runs", f"autocast {seen}", "The two runs differ."
         )
     if expected["peak"] is not None:
         limit = int(PEAK_ALLOWANCE * expected["peak"])
@@ -291,9 +314,10 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "forgets_autocast",
-            "Only under autocast are the gradients different: backward runs outside the `with` block, so the second "
-            "run is in another precision. What must forward remember besides its inputs?",
-            matches=_only(*LEAVES, programs=("under autocast",)),
+            "Only where autocast is about is something wrong: backward may run outside of forward's `with` block, or "
+            "inside another one, and then the second run is in another precision. What must forward remember "
+            "besides its inputs?",
+            matches=_only(*LEAVES, "autocast", programs=UNDER_AUTOCAST),
         ),
         Misconception(
             "keeps_the_graph",

@@ -113,6 +113,20 @@ def _counter(count_parameters: bool = False, whole_storage: bool = True, once: b
     return solution
 
 
+def counts_floats_only(forward: Callable[[], Tensor]) -> int:
+    kept: dict[int, Tensor] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        owner = tensor if tensor._base is None else tensor._base
+        if tensor.is_floating_point() and not (owner.is_leaf and owner.requires_grad):
+            kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        result = forward()  # noqa: F841
+    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+
+
 def counts_only_weights(forward: Callable[[], Tensor]) -> int:
     kept: dict[int, Tensor] = {}
 
@@ -188,6 +202,12 @@ EXERCISE = Exercise(
             "counts_the_view_not_the_storage",
             "A slice counts with its own bytes here. The slice keeps the whole storage alive: how large is that?",
             solution=_counter(whole_storage=False),
+        ),
+        Misconception(
+            "counts_floats_only",
+            "Token numbers or boolean masks are missing. Autograd saves them like everything else, and a storage "
+            "takes memory whatever its dtype is.",
+            solution=counts_floats_only,
         ),
         Misconception(
             "lets_addresses_be_reused",

@@ -121,6 +121,10 @@ def forgets_mm(ctx, op, *args, **kwargs):
     return op == torch.ops.aten.addmm.default
 
 
+def keeps_dropout_too(ctx, op, *args, **kwargs):
+    return op in MATRICES or "dropout" in str(op) or "bernoulli" in str(op)
+
+
 EXERCISE = Exercise(
     name="selective_policy",
     points=3,
@@ -147,6 +151,12 @@ EXERCISE = Exercise(
     ),
     next_step="Print `op` inside your policy for one block and mark which lines return MUST_SAVE.",
     misconceptions=(
+        Misconception(
+            "keeps_dropout_too",
+            "The case with dropout alone fails: your policy keeps something of dropout besides the matrix products. "
+            "The second run draws the same random numbers by itself.",
+            solution=keeps_dropout_too,
+        ),
         Misconception(
             "saves_everything",
             "Everything is kept and nothing is computed again: the checkpoint has no effect, or less than none. "

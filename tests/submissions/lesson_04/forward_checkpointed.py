@@ -154,3 +154,41 @@ def forward_checkpointed(model, tokens):
     for block in model.blocks:
         x = checkpoint(block, x, use_reentrant=False)
     return model.lm_head(model.ln_f(x))
+
+
+# %% accepted: two segments a block, whose peak is as low
+def forward_checkpointed(model, tokens):
+    x = model.drop(model.wte(tokens) + model.wpe(torch.arange(tokens.shape[1])))
+    for block in model.blocks:
+        x = checkpoint(lambda x, b=block: x + b.attn(b.ln_1(x)), x, use_reentrant=False)
+        x = checkpoint(lambda x, b=block: x + b.mlp(b.ln_2(x)), x, use_reentrant=False)
+    return model.lm_head(model.ln_f(x))
+
+
+# %% accepted: all blocks but the last, which is open at the peak anyway
+def forward_checkpointed(model, tokens):
+    x = model.drop(model.wte(tokens) + model.wpe(torch.arange(tokens.shape[1])))
+    *most, last = model.blocks
+    for block in most:
+        x = checkpoint(block, x, use_reentrant=False)
+    return model.lm_head(model.ln_f(last(x)))
+
+
+# %% rejected: each_operation_alone
+def forward_checkpointed(model, tokens):
+    # the MLP only: attention keeps everything
+    x = model.drop(model.wte(tokens) + model.wpe(torch.arange(tokens.shape[1])))
+    for block in model.blocks:
+        x = x + block.attn(block.ln_1(x))
+        x = checkpoint(lambda x, b=block: x + b.mlp(b.ln_2(x)), x, use_reentrant=False)
+    return model.lm_head(model.ln_f(x))
+
+
+# %% rejected: several_blocks_a_segment
+def forward_checkpointed(model, tokens):
+    # one segment a block, but for the last two
+    x = model.drop(model.wte(tokens) + model.wpe(torch.arange(tokens.shape[1])))
+    for block in model.blocks[:-2]:
+        x = checkpoint(block, x, use_reentrant=False)
+    x = checkpoint(nn.Sequential(*model.blocks[-2:]), x, use_reentrant=False)
+    return model.lm_head(model.ln_f(x))

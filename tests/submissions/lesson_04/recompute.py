@@ -401,3 +401,118 @@ def find_weights(value, seen):
 def recompute(function, *inputs):
     weights = [w for w in find_weights(function, {}) if all(w is not a for a in inputs)]
     return Replaces.apply(function, weights, torch.zeros(1, requires_grad=True), *inputs)
+
+
+# %% rejected: other_random_numbers
+class Reseeds(torch.autograd.Function):
+    # the seed, as if nothing had been drawn since
+    @staticmethod
+    def forward(ctx, fn, dummy, *args):
+        out = fn(*args)
+        ctx.fn, ctx.where = fn, [i for i, a in enumerate(args) if torch.is_tensor(a)]
+        ctx.plain = [None if torch.is_tensor(a) else a for a in args]
+        ctx.save_for_backward(*[a for a in args if torch.is_tensor(a)])
+        ctx.amp = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+        return out
+
+    @staticmethod
+    def backward(ctx, g):
+        args = list(ctx.plain)
+        for i, t in zip(ctx.where, ctx.saved_tensors):
+            args[i] = t.detach().requires_grad_(t.requires_grad)
+        with torch.random.fork_rng(devices=[]), torch.enable_grad(), torch.autocast("cpu", dtype=ctx.amp[1], enabled=ctx.amp[0]):
+            torch.manual_seed(torch.initial_seed())
+            out = ctx.fn(*args)
+        torch.autograd.backward(out, g)
+        return (None, None, *[a.grad if torch.is_tensor(a) else None for a in args])
+
+
+def recompute(function, *inputs):
+    return Reseeds.apply(function, torch.zeros(1, requires_grad=True), *inputs)
+
+
+# %% rejected: forgets_autocast
+class OnlyBfloat16(torch.autograd.Function):
+    # whether autocast is on, but not in which dtype
+    @staticmethod
+    def forward(ctx, fn, dummy, *args):
+        ctx.rng = torch.get_rng_state()
+        out = fn(*args)
+        ctx.fn, ctx.where = fn, [i for i, a in enumerate(args) if torch.is_tensor(a)]
+        ctx.plain = [None if torch.is_tensor(a) else a for a in args]
+        ctx.save_for_backward(*[a for a in args if torch.is_tensor(a)])
+        ctx.is_on = torch.is_autocast_enabled("cpu")
+        return out
+
+    @staticmethod
+    def backward(ctx, g):
+        args = list(ctx.plain)
+        for i, t in zip(ctx.where, ctx.saved_tensors):
+            args[i] = t.detach().requires_grad_(t.requires_grad)
+        with torch.random.fork_rng(devices=[]), torch.enable_grad(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=ctx.is_on):
+            torch.set_rng_state(ctx.rng)
+            out = ctx.fn(*args)
+        torch.autograd.backward(out, g)
+        return (None, None, *[a.grad if torch.is_tensor(a) else None for a in args])
+
+
+def recompute(function, *inputs):
+    return OnlyBfloat16.apply(function, torch.zeros(1, requires_grad=True), *inputs)
+
+
+# %% rejected: forgets_autocast
+class NeverOff(torch.autograd.Function):
+    # autocast is put on again, and never off
+    @staticmethod
+    def forward(ctx, fn, dummy, *args):
+        ctx.rng = torch.get_rng_state()
+        out = fn(*args)
+        ctx.fn, ctx.where = fn, [i for i, a in enumerate(args) if torch.is_tensor(a)]
+        ctx.plain = [None if torch.is_tensor(a) else a for a in args]
+        ctx.save_for_backward(*[a for a in args if torch.is_tensor(a)])
+        ctx.amp = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+        return out
+
+    @staticmethod
+    def backward(ctx, g):
+        args = list(ctx.plain)
+        for i, t in zip(ctx.where, ctx.saved_tensors):
+            args[i] = t.detach().requires_grad_(t.requires_grad)
+        with torch.random.fork_rng(devices=[]), torch.enable_grad(), torch.autocast("cpu", dtype=ctx.amp[1]) if ctx.amp[0] else torch.enable_grad():
+            torch.set_rng_state(ctx.rng)
+            out = ctx.fn(*args)
+        torch.autograd.backward(out, g)
+        return (None, None, *[a.grad if torch.is_tensor(a) else None for a in args])
+
+
+def recompute(function, *inputs):
+    return NeverOff.apply(function, torch.zeros(1, requires_grad=True), *inputs)
+
+
+# %% rejected: keeps_more_than_the_inputs
+class KeepsOutput(torch.autograd.Function):
+    # the output waits for backward as well, for nothing
+    @staticmethod
+    def forward(ctx, fn, dummy, *args):
+        ctx.rng = torch.get_rng_state()
+        out = fn(*args)
+        ctx.fn, ctx.where = fn, [i for i, a in enumerate(args) if torch.is_tensor(a)]
+        ctx.plain = [None if torch.is_tensor(a) else a for a in args]
+        ctx.save_for_backward(*[a for a in args if torch.is_tensor(a)], out)
+        ctx.amp = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+        return out
+
+    @staticmethod
+    def backward(ctx, g):
+        args = list(ctx.plain)
+        for i, t in zip(ctx.where, ctx.saved_tensors):
+            args[i] = t.detach().requires_grad_(t.requires_grad)
+        with torch.random.fork_rng(devices=[]), torch.enable_grad(), torch.autocast("cpu", dtype=ctx.amp[1], enabled=ctx.amp[0]):
+            torch.set_rng_state(ctx.rng)
+            out = ctx.fn(*args)
+        torch.autograd.backward(out, g)
+        return (None, None, *[a.grad if torch.is_tensor(a) else None for a in args])
+
+
+def recompute(function, *inputs):
+    return KeepsOutput.apply(function, torch.zeros(1, requires_grad=True), *inputs)

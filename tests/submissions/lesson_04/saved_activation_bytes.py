@@ -160,3 +160,20 @@ def saved_activation_bytes(forward):
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
         y = forward()
     return sum(n for _, n in kept.values())
+
+
+# %% rejected: counts_floats_only
+def saved_activation_bytes(forward):
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
+        out = forward()
+    total, seen = 0, set()
+    for t in saved:
+        base = t._base if t._base is not None else t
+        if (base.is_leaf and base.requires_grad) or t.dtype in (torch.bool, torch.int64):
+            continue
+        storage = t.untyped_storage()
+        if storage.data_ptr() not in seen:
+            seen.add(storage.data_ptr())
+            total += storage.nbytes()
+    return total
