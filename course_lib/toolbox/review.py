@@ -21,9 +21,9 @@ class Question(NamedTuple):
 
 
 def notebooks_folder() -> Path | None:
-    """Where the course's notebooks are: beside the package in a checkout, or the folder this one runs in."""
-    here = Path(__file__).resolve().parents[2] / "notebooks"
-    for folder in (here, Path.cwd(), Path.cwd() / "notebooks"):
+    """Where the course's notebooks are: beside the package in a clone, inside it where only the package is installed."""
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package.parent / "notebooks", package / "data" / "notebooks"):
         if any(folder.glob("0*_*.ipynb")):
             return folder
     return None
