@@ -82,8 +82,9 @@ class _Parsed:
         return _global_names(self.tree) if self.tree is not None else set()
 
 
+@functools.lru_cache(maxsize=512)  # most cells of a submission are the course's own, the same in each
 def parse(source: str) -> ast.Module | None:
-    """The cell's tree, magics left out; None when it is no Python."""
+    """The cell's tree, magics left out; None when it is no Python. Not to be changed: it is shared."""
     for text in (source, _MAGIC.sub(r"\1pass", source)):
         try:
             return ast.parse(text)
