@@ -94,17 +94,23 @@ def values_mismatch(got: Any, expected: dict[str, Any], truth: tuple[float, dict
     if not isinstance(got, dict) or not isinstance(got.get("gradients"), dict):
         return Mismatch("a loss and gradients", describe(got))
     if got.get("moved"):
-        return Mismatch("parameters as they were", "changed parameters", "This function gives gradients; it takes no step.")
+        return Mismatch(
+            "parameters as they were", "changed parameters", "This function gives gradients; it takes no step."
+        )
     for name, exact in truth[1].items():
         floor = 64 * torch.finfo(torch.float32).eps * exact.abs().max().item()
         gradient = got["gradients"].get(name)
-        wrong = tensor_mismatch(gradient, expected["gradients"][name], exact, name=f"the gradient of {name}", floor=floor)
+        wrong = tensor_mismatch(
+            gradient, expected["gradients"][name], exact, name=f"the gradient of {name}", floor=floor
+        )
         if wrong:
             return wrong
     if got.get("has_graph"):
         return Mismatch("a Python number", describe(got["loss"]), "The loss that is returned still holds its graph.")
     wrong = float_mismatch(as_float(got.get("loss")), truth[0], rel=1e-5)
-    return wrong and Mismatch(wrong.expected, describe(got.get("loss")), "That is the mean loss over all valid targets.")
+    return wrong and Mismatch(
+        wrong.expected, describe(got.get("loss")), "That is the mean loss over all valid targets."
+    )
 
 
 def grade(case: Case, got: Any, expected: dict[str, Any]) -> Mismatch | None:
@@ -115,7 +121,9 @@ def grade(case: Case, got: Any, expected: dict[str, Any]) -> Mismatch | None:
     if isinstance(got["peak"], int) and got["peak"] <= limit:
         return None
     note = "Peak of new tensors, backward included; all gradients are right."
-    return Mismatch(f"at most {limit:,} bytes", f"{got['peak']:,} bytes" if isinstance(got["peak"], int) else "none", note)
+    return Mismatch(
+        f"at most {limit:,} bytes", f"{got['peak']:,} bytes" if isinstance(got["peak"], int) else "none", note
+    )
 
 
 def mean_of_means(model: nn.Module, micro_batches: Sequence, loss_fn: Callable) -> float:
@@ -199,33 +207,40 @@ EXERCISE = Exercise(
     measured_in_process=True,
     hints=(
         "Write the full batch's loss as a sum over targets divided by a count. Which count does each micro-batch know?",
-        "A micro-batch's mean times its number of valid targets is its sum. Count the valid targets of all micro-batches "
+        "A micro-batch's mean times its number of valid targets is its sum. Count the valid targets of all "
+        "micro-batches "
         "before the first forward pass.",
-        "loss = loss_fn(model(inputs), targets) * valid_here / valid_in_all, then backward at once. A mean over no target is "
+        "loss = loss_fn(model(inputs), targets) * valid_here / valid_in_all, then backward at once. A mean over no "
+        "target is "
         "NaN, and NaN times 0 is NaN: such a micro-batch is to be passed over.",
     ),
     explanation=(
-        "The full batch weighs each target alike; a mean of means weighs each micro-batch alike, so targets in short ones "
-        "count more. Trainers had this fault until late 2024. backward stands inside the loop: it frees the graph, and so the "
+        "The full batch weighs each target alike; a mean of means weighs each micro-batch alike, so targets in short "
+        "ones "
+        "count more. Trainers had this fault until late 2024. backward stands inside the loop: it frees the graph, "
+        "and so the "
         "peak is that of one micro-batch."
     ),
     next_step="Compare the weight that one target gets in your sum with 1 / (valid targets of the full batch).",
     misconceptions=(
         Misconception(
             "keeps_every_graph",
-            "The gradients are right, and the peak is that of the full batch: all graphs are alive together. When does a graph "
+            "The gradients are right, and the peak is that of the full batch: all graphs are alive together. When "
+            "does a graph "
             "get freed?",
             matches=_high_peak,
         ),
         Misconception(
             "mean_of_means",
-            "Each micro-batch gets the same weight, however few valid targets it holds. Which weight makes every target count "
+            "Each micro-batch gets the same weight, however few valid targets it holds. Which weight makes every "
+            "target count "
             "alike?",
             matches=_gives(mean_of_means, mean_of_the_valid_means, mean_of_means_with_nan),
         ),
         Misconception(
             "no_division",
-            "The micro-batches' means are added up, so the gradient grows with the number of micro-batches. What should their "
+            "The micro-batches' means are added up, so the gradient grows with the number of micro-batches. What "
+            "should their "
             "weights sum to?",
             matches=_gives(no_division, no_division_but_skips),
         ),
@@ -236,7 +251,8 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "nan_times_zero",
-            "A micro-batch without a valid target has the mean 0 / 0. A weight of zero does not remove a NaN; what does?",
+            "A micro-batch without a valid target has the mean 0 / 0. A weight of zero does not remove a NaN; what "
+            "does?",
             matches=_gives(weights_nothing),
         ),
         Misconception(

@@ -159,7 +159,9 @@ def _ignores_upstream(case: Case, got: Any, expected: dict[str, Any]) -> bool:
         return False
     pairs = [(got.get("hidden"), truth[1]), (got.get("weight"), truth[2])]
     pairs = [(value, exact / UPSTREAM) for value, exact in pairs if exact is not None]
-    return all(isinstance(a, Tensor) and a.shape == b.shape and torch.allclose(a.double(), b, 1e-3, 1e-6) for a, b in pairs)
+    return all(
+        isinstance(a, Tensor) and a.shape == b.shape and torch.allclose(a.double(), b, 1e-3, 1e-6) for a, b in pairs
+    )
 
 
 EXERCISE = Exercise(
@@ -175,14 +177,17 @@ EXERCISE = Exercise(
     measured_in_process=True,
     hints=(
         "Add up the chunks' sums and divide once, at the end, by the number of valid targets.",
-        "After `F.cross_entropy` of a chunk, autograd keeps a tensor of the chunk's logits until backward. Which tool of "
+        "After `F.cross_entropy` of a chunk, autograd keeps a tensor of the chunk's logits until backward. Which tool "
+        "of "
         "lesson 04 throws it away?",
         "checkpoint(chunk_loss, rows, weight, labels, use_reentrant=False) with reduction='sum' inside; "
         "`hidden.split(chunk_size)`; and a divisor of at least 1.",
     ),
     explanation=(
-        "Chunks alone change nothing: each chunk's graph holds its log-probabilities until backward, and together they are "
-        "the logits again. Recomputing a chunk costs one more product with the vocabulary, 2·V·h FLOPs a token. Fused kernels "
+        "Chunks alone change nothing: each chunk's graph holds its log-probabilities until backward, and together "
+        "they are "
+        "the logits again. Recomputing a chunk costs one more product with the vocabulary, 2·V·h FLOPs a token. Fused "
+        "kernels "
         "(Liger, cut cross-entropy) make the gradient in forward instead, while the chunk's logits are there."
     ),
     next_step="List what is alive when backward begins: which of it has a side of V, and how many rows has it?",
@@ -195,13 +200,15 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "zero_by_zero",
-            "Where every target is ignored, 0 / 0 is NaN, as in `F.cross_entropy`. Here the loss is to be 0: which divisor "
+            "Where every target is ignored, 0 / 0 is NaN, as in `F.cross_entropy`. Here the loss is to be 0: which "
+            "divisor "
             "gives that?",
             matches=_gives(nan_when_all_ignored),
         ),
         Misconception(
             "mean_of_chunk_means",
-            "Each chunk's mean gets the same weight, however few valid targets the chunk holds. What should be added up instead?",
+            "Each chunk's mean gets the same weight, however few valid targets the chunk holds. What should be added "
+            "up instead?",
             matches=_gives(mean_of_chunk_means, mean_of_finite_chunk_means),
         ),
         Misconception(
@@ -216,7 +223,8 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "ignores_the_gradient_from_above",
-            "The gradients are those of the loss alone; whoever multiplies the loss afterwards (a loss scaler does) gets the "
+            "The gradients are those of the loss alone; whoever multiplies the loss afterwards (a loss scaler does) "
+            "gets the "
             "wrong ones. What does backward hand to you?",
             matches=_ignores_upstream,
         ),

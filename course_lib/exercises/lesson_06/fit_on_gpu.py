@@ -42,7 +42,8 @@ def grade(case: Case, got: Any, expected: Any) -> Mismatch | None:
         f"a slowdown of {par:.2f} (par)",
         f"{trial.slowdown:.2f}",
         note,
-        f"Most of its time goes to {longest}; spend the memory that is left on doing less work twice, or in larger pieces.",
+        f"Most of its time goes to {longest}; spend the memory that is left on doing less work twice, or in larger "
+        f"pieces.",
         score=trial.score,
     )
 
@@ -87,23 +88,29 @@ EXERCISE = Exercise(
     partial=True,
     time_limit_s=60.0,
     hints=(
-        "Print `level.choices`. Turn the free switches first (precision, attention), then ask which part of the memory is left "
+        "Print `level.choices`. Turn the free switches first (precision, attention), then ask which part of the "
+        "memory is left "
         "over: state, activations or logits.",
-        "A plan that fits with gigabytes to spare is slow: larger micro-batches pass over the weights less often, and blocks "
+        "A plan that fits with gigabytes to spare is slow: larger micro-batches pass over the weights less often, and "
+        "blocks "
         "that need not be recomputed should not be.",
-        "A loop may do it: for plan in level.plans(): trial = try_plan(level, plan); keep the one with trial.fits and the "
+        "A loop may do it: for plan in level.plans(): trial = try_plan(level, plan); keep the one with trial.fits and "
+        "the "
         "smallest trial.slowdown. First guess what it will find.",
     ),
     explanation=(
-        "Level 1 is about activations of a batch: eight sequences at a time fill the card and pass over the weights four times. "
-        "Level 2 is about one sequence: recompute as few blocks as possible. Level 3 is about state: only smaller moments make "
+        "Level 1 is about activations of a batch: eight sequences at a time fill the card and pass over the weights "
+        "four times. "
+        "Level 2 is about one sequence: recompute as few blocks as possible. Level 3 is about state: only smaller "
+        "moments make "
         "room, and then chunks of the loss are cheaper than recomputing blocks."
     ),
     next_step="Try the plan with `try_plan(level, plan)` and read at which operation it stops.",
     misconceptions=(
         Misconception(
             "shrinks_the_global_batch",
-            "It fits because it trains on fewer sequences a step, which is another experiment. Which other number makes up for a "
+            "It fits because it trains on fewer sequences a step, which is another experiment. Which other number "
+            "makes up for a "
             "smaller micro-batch?",
             matches=_shrinks,
         ),
@@ -114,13 +121,15 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "bf16_on_a_t4",
-            "A T4 (compute capability 7.5) has no bf16 units; what `is_bf16_supported()` calls support is emulation. Which "
+            "A T4 (compute capability 7.5) has no bf16 units; what `is_bf16_supported()` calls support is emulation. "
+            "Which "
             "16-bit format has it?",
             matches=_bf16,
         ),
         Misconception(
             "leaves_out_the_tool",
-            "The plan leaves out the one tool without which no plan of this level fits. Which part of the memory is too large, and "
+            "The plan leaves out the one tool without which no plan of this level fits. Which part of the memory is "
+            "too large, and "
             "what shrinks just that part?",
             matches=_without_tool,
         ),

@@ -79,7 +79,15 @@ def observe(solution: tuple[Callable, ...], case: Case) -> dict[str, Any]:
         isinstance(item, Tensor | BaseException) for item in (value.values() if isinstance(value, dict) else value)
     )
     weights = {key: parameter.detach() for key, parameter in model.named_parameters()}
-    return {"value": value, "after": after, "later": later, "hooks": hooks, "kept": has_tensor, "weights": weights, **loose}
+    return {
+        "value": value,
+        "after": after,
+        "later": later,
+        "hooks": hooks,
+        "kept": has_tensor,
+        "weights": weights,
+        **loose,
+    }
 
 
 def _value(case: Case, got: Any, expected: dict[str, Any]) -> Mismatch | None:
@@ -104,13 +112,19 @@ def grade(case: Case, got: Any, expected: dict[str, Any]) -> Mismatch | None:
     if got["hooks"]:
         return Mismatch("no hook left on the model", f"{got['hooks']} hooks")
     if got["gradients"]:
-        return Mismatch("no gradient alive between steps", f"{got['gradients']} gradients", "A gradient of zeros takes its bytes.")
+        return Mismatch(
+            "no gradient alive between steps", f"{got['gradients']} gradients", "A gradient of zeros takes its bytes."
+        )
     if got["kept"]:
-        return Mismatch("plain numbers and texts", describe(got["value"]), "What is returned still holds tensors or frames.")
+        return Mismatch(
+            "plain numbers and texts", describe(got["value"]), "What is returned still holds tensors or frames."
+        )
     for key, when in (("after", "after the call"), ("alive", "between batches")):
         limit = expected[key] + 4096
         if not isinstance(got[key], int) or got[key] > limit:
-            return Mismatch(f"at most {limit:,} bytes {when}", f"{got[key]:,} bytes" if isinstance(got[key], int) else "none")
+            return Mismatch(
+                f"at most {limit:,} bytes {when}", f"{got[key]:,} bytes" if isinstance(got[key], int) else "none"
+            )
     return None
 
 
@@ -137,31 +151,38 @@ EXERCISE = Exercise(
     measured_in_process=True,
     hints=(
         "Ask of each thing that outlives the loop: an exception, a gradient, a hook, a dictionary. What does it hold?",
-        "`str(error)` holds text; `zero_grad(set_to_none=True)` after the step releases; `.item()` gives a number; a handle has "
+        "`str(error)` holds text; `zero_grad(set_to_none=True)` after the step releases; `.item()` gives a number; a "
+        "handle has "
         "`remove()`.",
-        "For the norms: a forward hook on each nn.Linear that stores output.norm().item(), model(inputs) under no_grad, and "
+        "For the norms: a forward hook on each nn.Linear that stores output.norm().item(), model(inputs) under "
+        "no_grad, and "
         "handle.remove() in a `finally`.",
     ),
     explanation=(
-        "An exception keeps its traceback, the traceback keeps the frames, a frame keeps its locals: one stored error can hold a "
-        "batch's whole graph, and so can the notebook's last traceback. Zeros cost as much as gradients. A hook stays until it is "
+        "An exception keeps its traceback, the traceback keeps the frames, a frame keeps its locals: one stored error "
+        "can hold a "
+        "batch's whole graph, and so can the notebook's last traceback. Zeros cost as much as gradients. A hook stays "
+        "until it is "
         "removed, and runs in every later forward pass."
     ),
     next_step="Run your function twice under a MemoryLedger and compare live_bytes.",
     misconceptions=(
         Misconception(
             "keeps_the_exception",
-            "The exceptions themselves are kept, and each holds the frames and tensors of its failure. What of an exception do you need?",
+            "The exceptions themselves are kept, and each holds the frames and tensors of its failure. What of an "
+            "exception do you need?",
             matches=_in("collect_failures", lambda got: got["kept"] or got["after"] > 4096),
         ),
         Misconception(
             "zeroes_instead_of_releasing",
-            "The gradients are still there between steps, full of numbers or of zeros. Which argument, and which moment, releases them?",
+            "The gradients are still there between steps, full of numbers or of zeros. Which argument, and which "
+            "moment, releases them?",
             matches=_in("train_and_release", lambda got: bool(got["gradients"])),
         ),
         Misconception(
             "leaves_the_hooks",
-            "The hooks are still on the model and will run in every later forward pass. What does registering one hand back to you?",
+            "The hooks are still on the model and will run in every later forward pass. What does registering one "
+            "hand back to you?",
             matches=_in("activation_norms", lambda got: bool(got["hooks"])),
         ),
     ),

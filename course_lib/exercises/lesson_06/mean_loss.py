@@ -22,7 +22,9 @@ def cases(seed: int) -> list[Case]:
     draw = random.Random(seed)
 
     def case(label: str, sizes: list[int], training: bool, kind: str, dropout: float = 0.0) -> Case:
-        text = f"{label}: {kind} of batches with {', '.join(map(str, sizes[:4]))}{', ...' if sizes[4:] else ''} examples"
+        text = (
+            f"{label}: {kind} of batches with {', '.join(map(str, sizes[:4]))}{', ...' if sizes[4:] else ''} examples"
+        )
         return Case(text, (draw.randrange(2**31), tuple(sizes), training, kind, dropout))
 
     return [
@@ -139,7 +141,9 @@ def _random(case: Case, got: Any, expected: Any) -> bool:
     return case.args[4] > 0 and case.args[2] and bool(_value(case, got)) and as_float(got.get("result")) is not None
 
 
-FEEDBACK_TRAINING = "The model was evaluated in training mode, so dropout was at work. Which mode is it to be in, and afterwards?"
+FEEDBACK_TRAINING = (
+    "The model was evaluated in training mode, so dropout was at work. Which mode is it to be in, and afterwards?"
+)
 
 EXERCISE = Exercise(
     name="mean_loss",
@@ -159,8 +163,10 @@ EXERCISE = Exercise(
         "examples, restore the mode, divide.",
     ),
     explanation=(
-        "A sum of loss tensors holds every batch's graph, and with it every batch's activations. During training the same "
-        "line is harmless, since backward frees the graph: the leak shows in evaluation. eval() switches dropout off; only "
+        "A sum of loss tensors holds every batch's graph, and with it every batch's activations. During training the "
+        "same "
+        "line is harmless, since backward frees the graph: the leak shows in evaluation. eval() switches dropout off; "
+        "only "
         "no_grad() or inference_mode() switches the graph off."
     ),
     next_step="Ask for each name in your loop: what does it still hold when the next batch comes?",
@@ -173,17 +179,20 @@ EXERCISE = Exercise(
         Misconception("evaluates_in_training_mode", FEEDBACK_TRAINING, matches=_random),
         Misconception(
             "leaves_the_mode_changed",
-            "The number is right, and the model comes back in another mode: the next training step would run without dropout. Where is the old mode to be kept?",
+            "The number is right, and the model comes back in another mode: the next training step would run without "
+            "dropout. Where is the old mode to be kept?",
             matches=_left_in_eval,
         ),
         Misconception(
             "keeps_the_batches",
-            "All batches are alive at the end: a list of a generator holds everything it gave. Can you use a batch and forget it?",
+            "All batches are alive at the end: a list of a generator holds everything it gave. Can you use a batch "
+            "and forget it?",
             matches=_keeps_batches,
         ),
         Misconception(
             "sums_tensors_with_their_graphs",
-            "The number is right, and bytes grow from batch to batch: each loss keeps the graph that made it. What does a Python number hold, and what does a tensor hold?",
+            "The number is right, and bytes grow from batch to batch: each loss keeps the graph that made it. What "
+            "does a Python number hold, and what does a tensor hold?",
             matches=_keeps_graphs,
         ),
     ),

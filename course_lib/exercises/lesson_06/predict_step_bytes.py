@@ -9,7 +9,9 @@ from course_lib.grading.compare import as_float, describe
 from course_lib.grading.exercise import Case, Exercise, Misconception, Mismatch
 from course_lib.toolbox import StepConfig, predict_step_bytes
 
-ALLOWED = 0.05  # of the dry run's peak: the rules leave out LayerNorm's odds and ends and what backward holds for a moment
+ALLOWED = (
+    0.05  # of the dry run's peak: the rules leave out LayerNorm's odds and ends and what backward holds for a moment
+)
 KEYS = ("at_loss", "end_of_backward", "at_step", "peak")
 
 
@@ -65,11 +67,17 @@ def grade(case: Case, got: Any, expected: dict[str, int]) -> Mismatch | None:
     peak, measured = as_float(got["peak"]), dry_peak(case)
     if peak is not None and abs(peak - measured) <= ALLOWED * measured:
         return None
-    note = f"`peak` is {peak / measured - 1:+.0%} off the dry run's." if peak and abs(peak) < 1e30 else "`peak` is no byte count."
+    note = (
+        f"`peak` is {peak / measured - 1:+.0%} off the dry run's."
+        if peak and abs(peak) < 1e30
+        else "`peak` is no byte count."
+    )
     return Mismatch(f"{gib(measured)} within {ALLOWED:.0%}", gib(peak or 0), note)
 
 
-def _peak_of(config: StepConfig, *, casts: float = 2, head: float = 12, step: float = 20, block: float = 36, state: float = 12) -> float:
+def _peak_of(
+    config: StepConfig, *, casts: float = 2, head: float = 12, step: float = 20, block: float = 36, state: float = 12
+) -> float:
     b, s = config.batch_size, config.block_size
     blocks = config.n_layer * (block * s * b * config.n_embd + (4 * config.n_head + 16) * b * s)
     return max((state + casts) * config.n_params + blocks + head * b * s * config.vocab_size, step * config.n_params)
@@ -104,38 +112,47 @@ EXERCISE = Exercise(
     grade=grade,
     time_limit_s=20.0,
     hints=(
-        "Walk through the step and write down what is alive at three moments: when backward enters the loss, when it ends, and "
+        "Walk through the step and write down what is alive at three moments: when backward enters the loss, when it "
+        "ends, and "
         "inside the optimizer's step.",
-        "At the loss there is no gradient of a parameter yet, but there are 12 bytes for each token and vocabulary entry. At "
+        "At the loss there is no gradient of a parameter yet, but there are 12 bytes for each token and vocabulary "
+        "entry. At "
         "the step there are no activations, but AdamW makes one more fp32 tensor for each parameter.",
-        "at_loss = 14 n + L (36 s b h + 4 a b s + 16 b s) + 12 b s V; end_of_backward = 16 n; at_step = 20 n; peak is the "
+        "at_loss = 14 n + L (36 s b h + 4 a b s + 16 b s) + 12 b s V; end_of_backward = 16 n; at_step = 20 n; peak is "
+        "the "
         "largest of the three.",
     ),
     explanation=(
-        "The three moments never add up: gradients and activations replace each other. Small batches peak in the optimizer, "
-        "large vocabularies at the loss, deep models in between. 12 bytes at the head: log-probabilities, their gradient and "
+        "The three moments never add up: gradients and activations replace each other. Small batches peak in the "
+        "optimizer, "
+        "large vocabularies at the loss, deep models in between. 12 bytes at the head: log-probabilities, their "
+        "gradient and "
         "the logits' gradient, each in fp32, meet for one moment."
     ),
     next_step="Compute your three moments for the failing configuration and compare the largest with the dry run's.",
     misconceptions=(
         Misconception(
             "forgets_the_loss",
-            "The logits and the loss are missing. How many bytes are there for each token and vocabulary entry when backward enters the loss?",
+            "The logits and the loss are missing. How many bytes are there for each token and vocabulary entry when "
+            "backward enters the loss?",
             matches=_is(head=0),
         ),
         Misconception(
             "forgets_adamw_temporaries",
-            "At the step you count weights, gradients and moments. Which tensor does AdamW's `foreach` path make for each parameter while it updates?",
+            "At the step you count weights, gradients and moments. Which tensor does AdamW's `foreach` path make for "
+            "each parameter while it updates?",
             matches=_is(step=16),
         ),
         Misconception(
             "forgets_loss_and_temporaries",
-            "Both the loss's bytes and AdamW's temporaries are missing. What is alive when backward enters the loss, and what inside the step?",
+            "Both the loss's bytes and AdamW's temporaries are missing. What is alive when backward enters the loss, "
+            "and what inside the step?",
             matches=_is(head=0, step=16),
         ),
         Misconception(
             "adds_moments_that_never_meet",
-            "Activations and AdamW's temporaries are never alive together. Which of your moments is the largest by itself?",
+            "Activations and AdamW's temporaries are never alive together. Which of your moments is the largest by "
+            "itself?",
             matches=_is_a_sum,
         ),
         Misconception(
@@ -150,7 +167,8 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "forgets_optimizer_state",
-            "The moments of AdamW are there from the first step on, during forward too. Which state is alive at the loss?",
+            "The moments of AdamW are there from the first step on, during forward too. Which state is alive at the "
+            "loss?",
             matches=_is(state=4),
         ),
     ),

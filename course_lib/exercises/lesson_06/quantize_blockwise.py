@@ -26,7 +26,9 @@ def cases(seed: int) -> list[Case]:
     def case(label: str, x: Tensor, block_size: int) -> Case:
         codes = torch.randint(-127, 128, x.shape, generator=generator, dtype=torch.int8)
         scales = torch.rand(math.ceil(x.numel() / block_size), generator=generator) + 0.01
-        return Case(f"{label}: x [{', '.join(map(str, x.shape))}], blocks of {block_size}", (x, block_size, codes, scales))
+        return Case(
+            f"{label}: x [{', '.join(map(str, x.shape))}], blocks of {block_size}", (x, block_size, codes, scales)
+        )
 
     outlier = random_tensor(4 * 64)
     outlier[draw.randrange(64)] = 1e4
@@ -167,7 +169,9 @@ def _only_zero_blocks(case: Case, got: Any, expected: Any) -> bool:
         return False
     wrong = pair[0] != expected["quantized"][0]
     zero = (_scales(x, block_size) == 0).repeat_interleave(block_size)[: x.numel()].view(x.shape)
-    return not dequantize_mismatch(case, got.get("dequantized")) and bool(zero.any()) and not bool((wrong & ~zero).any())
+    return (
+        not dequantize_mismatch(case, got.get("dequantized")) and bool(zero.any()) and not bool((wrong & ~zero).any())
+    )
 
 
 EXERCISE = Exercise(
@@ -183,13 +187,16 @@ EXERCISE = Exercise(
     grade=grade,
     hints=(
         "Flatten, pad with zeros to whole blocks, and make it two-dimensional: then a block is a row.",
-        "`x.abs().amax(dim=1)` gives a block's largest magnitude. What should the codes of a row of zeros be, and what do "
+        "`x.abs().amax(dim=1)` gives a block's largest magnitude. What should the codes of a row of zeros be, and "
+        "what do "
         "you divide it by?",
-        "F.pad(flat, (0, -n % block_size)).view(-1, block_size); torch.where(scales > 0, scales, 1); round, int8, cut the "
+        "F.pad(flat, (0, -n % block_size)).view(-1, block_size); torch.where(scales > 0, scales, 1); round, int8, cut "
+        "the "
         "padding off, back to x's shape.",
     ),
     explanation=(
-        "An outlier spoils the scale of its own block alone; with one scale for the tensor it would push every other value to "
+        "An outlier spoils the scale of its own block alone; with one scale for the tensor it would push every other "
+        "value to "
         "0. The price is 4 bytes a block: 1 + 4 / block_size bytes a value. bitsandbytes uses the same blocks with a "
         "non-linear map of the 256 codes, finer near zero."
     ),
@@ -197,27 +204,32 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "one_scale_for_all",
-            "One scale serves the whole tensor: a single outlier makes every other block's codes 0. Whose largest magnitude should a block use?",
+            "One scale serves the whole tensor: a single outlier makes every other block's codes 0. Whose largest "
+            "magnitude should a block use?",
             (one_scale, dequantize_blockwise),
         ),
         Misconception(
             "divides_by_zero",
-            "A block of zeros has scale 0, and 0 / 0 is NaN, which has no int8. What else could such a block be divided by?",
+            "A block of zeros has scale 0, and 0 / 0 is NaN, which has no int8. What else could such a block be "
+            "divided by?",
             matches=_only_zero_blocks,
         ),
         Misconception(
             "truncates",
-            "Codes are cut towards zero instead of rounded: up to a whole step is lost, and always in the same direction. What does `.to(torch.int8)` do with 3.9?",
+            "Codes are cut towards zero instead of rounded: up to a whole step is lost, and always in the same "
+            "direction. What does `.to(torch.int8)` do with 3.9?",
             (truncates, dequantize_blockwise),
         ),
         Misconception(
             "scale_by_128",
-            "With absmax / 128 the largest positive value has no code. Which largest code is meant, and why is -128 left out?",
+            "With absmax / 128 the largest positive value has no code. Which largest code is meant, and why is -128 "
+            "left out?",
             (scales_by_128, dequantize_blockwise),
         ),
         Misconception(
             "maximum_without_magnitude",
-            "The scale comes from the largest value, not from the largest magnitude. What happens to a block whose extreme value is negative?",
+            "The scale comes from the largest value, not from the largest magnitude. What happens to a block whose "
+            "extreme value is negative?",
             (signed_maximum, dequantize_blockwise),
         ),
     ),

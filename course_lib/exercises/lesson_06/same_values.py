@@ -7,7 +7,9 @@ from course_lib.grading.compare import alike
 from course_lib.grading.exercise import Case
 
 
-def same_values(observe: Callable, keys: tuple[str, ...], *wrong_solutions: Callable) -> Callable[[Case, Any, Any], bool]:
+def same_values(
+    observe: Callable, keys: tuple[str, ...], *wrong_solutions: Callable
+) -> Callable[[Case, Any, Any], bool]:
     """A predicate for `Misconception.matches`: on this case the learner's values are those of one wrong solution.
 
     Args:

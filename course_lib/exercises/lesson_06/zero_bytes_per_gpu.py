@@ -61,18 +61,24 @@ EXERCISE = Exercise(
     hints=(
         "Three kinds of state: 2 bytes of parameters, 2 of gradients, 12 of the optimizer (with the master copy).",
         "Stage 1 divides the 12 among the GPUs, stage 2 the gradients too, stage 3 everything.",
-        "optimizer = 12 / n_gpus from stage 1 on, gradients = 2 / n_gpus from stage 2 on, parameters = 2 / n_gpus at stage 3; "
+        "optimizer = 12 / n_gpus from stage 1 on, gradients = 2 / n_gpus from stage 2 on, parameters = 2 / n_gpus at "
+        "stage 3; "
         "add them and multiply by n_params.",
     ),
     explanation=(
-        "16Ψ, 4Ψ + 12Ψ/N, 2Ψ + 14Ψ/N, 16Ψ/N (Rajbhandari et al. 2020, section 5). Activations are not in it: they stay local at "
-        "every stage. FSDP2 in fp32 keeps 4 + 4 + 8 instead of 2 + 2 + 12; the sums agree at stage 0 and at stage 3 alone."
+        "16Ψ, 4Ψ + 12Ψ/N, 2Ψ + 14Ψ/N, 16Ψ/N (Rajbhandari et al. 2020, section 5). Activations are not in it: they "
+        "stay local at "
+        "every stage. FSDP2 in fp32 keeps 4 + 4 + 8 instead of 2 + 2 + 12; the sums agree at stage 0 and at stage 3 "
+        "alone."
     ),
-    next_step="Write what one GPU keeps of parameters, gradients and optimizer state at this stage, each on its own line.",
+    next_step=(
+        "Write what one GPU keeps of parameters, gradients and optimizer state at this stage, each on its own line."
+    ),
     misconceptions=(
         Misconception(
             "stage_3_keeps_whole_weights",
-            "At stage 3 you still keep all parameters on each GPU. What does each layer do before it runs, and afterwards?",
+            "At stage 3 you still keep all parameters on each GPU. What does each layer do before it runs, and "
+            "afterwards?",
             whole_weights_at_stage_3,
         ),
         Misconception(
@@ -82,7 +88,8 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "forgets_the_master_copy",
-            "Eight bytes of optimizer state are m and v alone. What else is kept in fp32 where the weights have two bytes?",
+            "Eight bytes of optimizer state are m and v alone. What else is kept in fp32 where the weights have two "
+            "bytes?",
             optimizer_without_master,
         ),
         Misconception("sum_over_gpus", "That is the sum over all GPUs. How much is on one of them?", total_of_all),

@@ -30,7 +30,9 @@ def cases(seed: int) -> list[Case]:
         case("plan", "the plan"),
         case("gradients", "fp32, two micro-batches", micro_batch=2, accumulation=2),
         case("gradients", "fp32, unequal numbers of valid targets", micro_batch=1, accumulation=4, chunk_tokens=7),
-        case("gradients", "fp16 with a loss scaler", precision="fp16", micro_batch=2, accumulation=3, checkpoint_blocks=3),
+        case(
+            "gradients", "fp16 with a loss scaler", precision="fp16", micro_batch=2, accumulation=3, checkpoint_blocks=3
+        ),
         case("overflow", "an overflow in the middle", precision="fp16", micro_batch=1, accumulation=3),
         case("growth", "ten steps", micro_batch=2, accumulation=2, chunk_tokens=16, checkpoint_blocks=2),
         case("full size", "1.2 billion parameters on one T4"),
@@ -220,16 +222,22 @@ def grade(case: Case, got: Any, expected: Any) -> Mismatch | None:
         if got.get("has_graph"):
             return Mismatch("a Python number", "a tensor with its graph", "Whoever keeps ten of them keeps ten graphs.")
         if max(alive) > alive[0] + 8192:
-            return Mismatch(f"about {alive[0]:,} bytes after each step", f"{max(alive):,} after ten", "Something is kept.")
+            return Mismatch(
+                f"about {alive[0]:,} bytes after each step", f"{max(alive):,} after ten", "Something is kept."
+            )
         if not isinstance(got.get("peak"), int) or got["peak"] > 1.3 * expected["peak"] + 65_536:
             note = "Peak of a small step; the plan asks for micro-batches, checkpointing and chunks."
             return Mismatch(f"at most {int(1.3 * expected['peak']) + 65_536:,} bytes", describe(got.get("peak")), note)
         return None
     if what == "overflow":
         if got.get("moved"):
-            return Mismatch("parameters as they were", "changed parameters", "Gradients were infinite: the step is to be skipped.")
+            return Mismatch(
+                "parameters as they were", "changed parameters", "Gradients were infinite: the step is to be skipped."
+            )
         if got.get("scale") != 2.0**39:
-            return Mismatch("a scale of 2^39 after one overflow at 2^40", describe(got.get("scale")), "One update a step.")
+            return Mismatch(
+                "a scale of 2^39 after one overflow at 2^40", describe(got.get("scale")), "One update a step."
+            )
         return _updates_mismatch(case, got, expected)
     wrong = _updates_mismatch(case, got, expected)
     if wrong:
@@ -251,7 +259,9 @@ def _about(kind: str, sign: Callable[[Case, Any, Any], bool], *, or_follows: tup
     """The mistake shows in cases of this kind; failures of the kinds in `or_follows` are its consequences."""
 
     def matches(case: Case, got: Any, expected: Any) -> bool:
-        return case.args[0] in or_follows or (case.args[0] == kind and isinstance(got, dict) and sign(case, got, expected))
+        return case.args[0] in or_follows or (
+            case.args[0] == kind and isinstance(got, dict) and sign(case, got, expected)
+        )
 
     return matches
 
@@ -269,8 +279,13 @@ def _ratio(case: Case, got: Any) -> float:
 def _has_updates(case: Case, got: Any) -> bool:
     exact = _truth_of(case)[1] if case.args[0] in ("gradients", "overflow") else {}
     updates = got.get("updates") if isinstance(got, dict) else None
-    return bool(exact) and isinstance(updates, dict) and all(
-        isinstance(updates.get(name), torch.Tensor) and updates[name].shape == grad.shape for name, grad in exact.items()
+    return (
+        bool(exact)
+        and isinstance(updates, dict)
+        and all(
+            isinstance(updates.get(name), torch.Tensor) and updates[name].shape == grad.shape
+            for name, grad in exact.items()
+        )
     )
 
 
@@ -340,20 +355,28 @@ EXERCISE = Exercise(
     time_limit_s=90.0,
     measured_in_process=True,
     hints=(
-        "You have written every part: accumulation weighted by valid tokens, a scaler that steps once, checkpointed blocks, a "
+        "You have written every part: accumulation weighted by valid tokens, a scaler that steps once, checkpointed "
+        "blocks, a "
         "chunked loss. Put them in the order of one step, and only then choose the plan.",
-        "For each micro-batch: forward under autocast, its sum of losses over all valid targets of the step, scaler.scale(...)"
+        "For each micro-batch: forward under autocast, its sum of losses over all valid targets of the step, "
+        "scaler.scale(...)"
         ".backward(). After the last one: scaler.step(optimizer), scaler.update().",
         "`hidden_states(model, tokens, plan.checkpoint_blocks)` and `chunked_cross_entropy(hidden.flatten(0, 1), "
-        "model.lm_head.weight, ...)` take the place of model(tokens). For the plan: 8-bit moments first, then every block "
+        "model.lm_head.weight, ...)` take the place of model(tokens). For the plan: 8-bit moments first, then every "
+        "block "
         "recomputed, then chunks or no cache of weight casts.",
     ),
     explanation=(
-        "State first: 16 bytes × 1.21 billion are 18 GiB, so AdamW in fp32 is out, and 8-bit moments leave 11.4. Then the second "
-        "micro-batch's forward pass, with the gradients there: autocast's copies (2.3 GiB), boundaries of 22 blocks, and the loss. "
+        "State first: 16 bytes × 1.21 billion are 18 GiB, so AdamW in fp32 is out, and 8-bit moments leave 11.4. Then "
+        "the second "
+        "micro-batch's forward pass, with the gradients there: autocast's copies (2.3 GiB), boundaries of 22 blocks, "
+        "and the loss. "
         "Chunks make the loss small; autocast without its cache makes the copies small. Either is enough."
     ),
-    next_step="Run your step on the small model of the notebook and compare its gradients with one backward of the full batch.",
+    next_step=(
+        "Run your step on the small model of the notebook and compare its gradients with one backward of the full "
+        "batch."
+    ),
     misconceptions=(
         Misconception(
             "shrinks_the_global_batch",
@@ -362,7 +385,8 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "does_not_fit",
-            "The step is right and the plan does not fit the T4. Look at which operation it stops, and which part of the memory "
+            "The step is right and the plan does not fit the T4. Look at which operation it stops, and which part of "
+            "the memory "
             "is the largest there.",
             matches=_about("full size", lambda case, got, expected: bool(got.get("problem"))),
         ),
@@ -378,29 +402,34 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "updates_the_scale_per_micro_batch",
-            "One overflow lowered the scale more than once: `update()` ran for each micro-batch. How often does the scale change "
+            "One overflow lowered the scale more than once: `update()` ran for each micro-batch. How often does the "
+            "scale change "
             "in a step?",
             matches=_about("overflow", _not_one_update, or_follows=BYTES),
         ),
         Misconception(
             "whole_batch_at_once",
-            "The gradients are right, but the micro-batches do not have the plan's size. Where is the batch to be split?",
+            "The gradients are right, but the micro-batches do not have the plan's size. Where is the batch to be "
+            "split?",
             matches=_about("gradients", _whole_batch, or_follows=BYTES),
         ),
         Misconception(
             "ignores_checkpointing",
-            "The gradients are right, and no block runs twice although the plan asks for it. Which argument of `hidden_states` "
+            "The gradients are right, and no block runs twice although the plan asks for it. Which argument of "
+            "`hidden_states` "
             "does that?",
             matches=_about("gradients", _no_recompute, or_follows=BYTES),
         ),
         Misconception(
             "mean_of_means",
-            "Each micro-batch has the same weight, however few valid targets it holds. What does the full batch's mean divide by?",
+            "Each micro-batch has the same weight, however few valid targets it holds. What does the full batch's "
+            "mean divide by?",
             matches=_mean_of_means,
         ),
         Misconception(
             "sum_instead_of_mean",
-            "The gradients grow with the number of micro-batches: their means are added up. What do the weights sum to?",
+            "The gradients grow with the number of micro-batches: their means are added up. What do the weights sum "
+            "to?",
             matches=_sums,
         ),
         Misconception(
