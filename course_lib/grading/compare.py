@@ -5,11 +5,12 @@ any decoded junk.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from course_lib.grading.exercise import Mismatch
+from course_lib.grading.exercise import Case, Mismatch, clone
 from course_lib.grading.observation import ExceptionRecord, Opaque
 
 _SHORT = {
@@ -163,6 +164,25 @@ def exact_mismatch(got: Any, expected: Any) -> Mismatch | None:
         return None
     note = "Did you forget `return`?" if got is None else ""
     return Mismatch(describe(expected), describe(got), note)
+
+
+INPUTS_CHANGED = {"inputs changed in place": True}
+
+
+def call_keeping_inputs(solution: Callable, case: Case) -> Any:
+    """An observation for functions of tensors: the result, or `INPUTS_CHANGED` where the solution wrote to its inputs."""
+    args, kwargs = clone(case.args), clone(case.kwargs)
+    result = solution(*args, **kwargs)
+    is_kept = alike(args, case.args, rel=0.0) and alike(kwargs, case.kwargs, rel=0.0)
+    return result if is_kept else INPUTS_CHANGED
+
+
+def inputs_mismatch(observation: Any) -> Mismatch | None:
+    """What `call_keeping_inputs` saw of the inputs."""
+    if not isinstance(observation, dict) or observation.keys() != INPUTS_CHANGED.keys():
+        return None
+    next_step = "Look for `+=`, `-=` and `*=` on an argument, and for methods whose names end in `_`."
+    return Mismatch("the inputs as they were", "inputs changed in place", "The caller still needs them.", next_step)
 
 
 def alike(a: Any, b: Any, rel: float = 1e-4) -> bool:

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 
 from course_lib.formats import dot_product
-from course_lib.grading.compare import as_tensor_problem, describe
-from course_lib.grading.exercise import Case, Exercise, Misconception, Mismatch, clone
+from course_lib.grading.compare import as_tensor_problem, call_keeping_inputs, describe, inputs_mismatch
+from course_lib.grading.exercise import Case, Exercise, Misconception, Mismatch
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
@@ -39,7 +39,7 @@ def cases(seed: int) -> list[Case]:
 
 
 def observe(solution: Any, case: Case) -> Any:
-    result = solution(*clone(case.args))
+    result = call_keeping_inputs(solution, case)
     exact = float(result).hex() if isinstance(result, torch.Tensor) and result.numel() == 1 else ""
     return {"result": result, "exact": exact}  # the text tells apart what differs in the last bit only
 
@@ -47,6 +47,9 @@ def observe(solution: Any, case: Case) -> Any:
 def grade(case: Case, observation: Any, expected: dict) -> Mismatch | None:
     got = observation.get("result") if isinstance(observation, dict) else observation
     right = expected["result"]
+    changed = inputs_mismatch(got)
+    if changed:
+        return changed
     problem = as_tensor_problem(got, (), right.dtype)
     if problem:
         return Mismatch(describe(right), describe(got), problem)

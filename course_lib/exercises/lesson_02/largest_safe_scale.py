@@ -5,7 +5,7 @@ import random
 
 import torch
 
-from course_lib.grading.compare import as_float, describe
+from course_lib.grading.compare import as_float, call_keeping_inputs, describe, inputs_mismatch
 from course_lib.grading.exercise import Case, Exercise, Misconception, Mismatch
 from course_lib.loss_scaling import largest_safe_scale
 
@@ -24,9 +24,11 @@ def cases(seed: int) -> list[Case]:
         _case([65504.0]),
         _case([65519.0]),
         _case([65520.0]),
+        _case([65520.0 - 2.0**-8]),  # the last float32 below the edge
         _case([0.99975]),
         _case([1e30, 1.0]),
         _case([[1e-6, -2e-7], [0.0, 3e-9]]),
+        _case([[1e-3, 0.0], [2.0, -700.0]]),
     ]
     drawn = []
     for _ in range(8):
@@ -40,6 +42,9 @@ def grade(case: Case, got: object, expected: float) -> Mismatch | None:
     number = as_float(got)
     if number == expected:
         return None
+    changed = inputs_mismatch(got)
+    if changed:
+        return changed
     due = f"2**{round(math.log2(expected))}"
     if number is None or not 0 < number < math.inf or math.frexp(number)[0] != 0.5:
         return Mismatch(due, describe(got), "The answer must be a power of two.")
@@ -87,6 +92,7 @@ EXERCISE = Exercise(
     reference=largest_safe_scale,
     cases=cases,
     grade=grade,
+    observe=call_keeping_inputs,
     hints=(
         "Only one value of the tensor matters. Which one, and what becomes of its sign?",
         "The largest finite FP16 value is 65,504, but 65,519 still rounds down to it. Rounding decides, so let the "

@@ -4,7 +4,7 @@ import random
 
 import torch
 
-from course_lib.grading.compare import float_mismatch
+from course_lib.grading.compare import call_keeping_inputs, float_mismatch, inputs_mismatch
 from course_lib.grading.exercise import Case, Exercise, Misconception, Mismatch
 from course_lib.loss_scaling import underflow_fraction
 
@@ -30,6 +30,7 @@ def cases(seed: int) -> list[Case]:
         _case([1e-8, -1e-12, 0.0, 0.25], FP16, 2.0**16),
         _case([1e-8, 1.0], BF16),
         _case([1e-44, 1.0], BF16),
+        _case([[1e-9, 1.0, 0.0], [0.5, -1e-9, 1e-10]], FP16, label="a matrix of 6"),
     ]
     drawn = []
     for k in range(6):
@@ -41,7 +42,8 @@ def cases(seed: int) -> list[Case]:
 
 
 def grade(case: Case, got: object, expected: float) -> Mismatch | None:
-    return float_mismatch(got, expected, rel=1e-6)  # a mean of a mask in float32 is right to 6e-8
+    # a mean of a mask in float32 is right to 6e-8
+    return inputs_mismatch(got) or float_mismatch(got, expected, rel=1e-6)
 
 
 def counts_subnormals(gradients, dtype, scale=1.0):
@@ -79,6 +81,7 @@ EXERCISE = Exercise(
     reference=underflow_fraction,
     cases=cases,
     grade=grade,
+    observe=call_keeping_inputs,
     hints=(
         "Do not reason about limits: multiply, cast, and ask the result whether it is zero.",
         "Two masks: which values were non-zero before, and which of those are zero after `(gradients * "

@@ -4,7 +4,7 @@ import random
 
 import torch
 
-from course_lib.grading.compare import float_mismatch
+from course_lib.grading.compare import call_keeping_inputs, float_mismatch, inputs_mismatch
 from course_lib.grading.exercise import Case, Exercise, Misconception, Mismatch
 from course_lib.mixed_precision import unmoved_fraction
 
@@ -17,6 +17,7 @@ def cases(seed: int) -> list[Case]:
         ("nothing moved", [one], [one.clone()]),
         ("one of four moved", [one], [torch.tensor([1.0, 1.0, 1.0, 2.0])]),
         ("the smallest possible moves", [one], [torch.tensor([1.0, 1.0 + 2**-23, 1.0 - 2**-24, 1.0])]),
+        ("tiny weights", [torch.tensor([1e-12, 0.0, 1e-30, 1, 2])], [torch.tensor([2e-12, 1e-38, 1e-30, 1, 2])]),
         ("tensors of 1 and of 7", [one[:1], torch.zeros(7)], [one[:1].clone(), torch.arange(7.0)]),
         ("bfloat16, a matrix and a vector", *_step(generator, torch.bfloat16, [(3, 5), (2,)], 0.004)),
     ]
@@ -33,7 +34,8 @@ def _step(generator: torch.Generator, dtype: torch.dtype, shapes: list, size: fl
 
 
 def grade(case: Case, got: object, expected: float) -> Mismatch | None:
-    return float_mismatch(got, expected, rel=1e-6)  # a mean of a mask in float32 is right to 6e-8
+    # a mean of a mask in float32 is right to 6e-8
+    return inputs_mismatch(got) or float_mismatch(got, expected, rel=1e-6)
 
 
 def mean_of_means(before, after):
@@ -66,6 +68,7 @@ EXERCISE = Exercise(
     reference=unmoved_fraction,
     cases=cases,
     grade=grade,
+    observe=call_keeping_inputs,
     hints=(
         "Not moved means exactly equal: `==`, element by element.",
         "Count over all tensors before you divide: a bias of 4 entries must not weigh as much as a matrix of 4,000.",

@@ -102,3 +102,13 @@ def dot_product(x, y, accumulate_dtype):
     for p in x.to(accumulate_dtype) * y.to(accumulate_dtype):
         total = total + p
     return total
+
+
+# %% rejected: -
+def dot_product(x, y, accumulate_dtype):
+    x, y = x.to(accumulate_dtype), y.to(accumulate_dtype)
+    x.mul_(y)
+    t = torch.zeros((), dtype=accumulate_dtype)
+    for a in x:
+        t = t + a
+    return t

@@ -86,3 +86,23 @@ def largest_safe_scale(gradients, dtype):  # the exponent instead of the power
 # %% rejected: -
 def largest_safe_scale(gradients, dtype):
     return 2.0**16
+
+
+# %% rejected: -
+def largest_safe_scale(gradients, dtype):
+    m = gradients.abs_().max()
+    s = 1.0
+    while torch.isinf((m * s).to(dtype)):
+        s /= 2
+    while not torch.isinf((m * s * 2).to(dtype)):
+        s *= 2
+    return s
+
+
+# %% rejected: -
+def largest_safe_scale(gradients, dtype):
+    m = max(abs(g) for g in gradients.tolist()) if gradients.dim() == 1 else gradients[0].abs().max().item()
+    s = 2.0**40
+    while math.isinf(torch.tensor(m * s).half().item()):
+        s /= 2
+    return s

@@ -72,3 +72,23 @@ def underflow_fraction(gradients, dtype, scale=1.0):  # always FP16
 def underflow_fraction(gradients, dtype, scale=1.0):  # a percentage
     alive = gradients[gradients != 0]
     return 100 * ((alive * scale).to(dtype) == 0).float().mean().item() if len(alive) else 0.0
+
+
+# %% rejected: -
+def underflow_fraction(gradients, dtype, scale=1.0):
+    nz = gradients != 0
+    n = int(nz.sum())
+    if n == 0:
+        return 0.0
+    gradients *= scale
+    return int((nz & (gradients.to(dtype) == 0)).sum()) / n
+
+
+# %% rejected: -
+def underflow_fraction(gradients, dtype, scale=1.0):
+    lost = n = 0
+    for g in gradients:
+        if g != 0:
+            n += 1
+            lost += int((g * scale).to(dtype) == 0)
+    return lost / n if n else 0.0

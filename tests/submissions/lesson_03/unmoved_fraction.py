@@ -42,3 +42,19 @@ def unmoved_fraction(before, after):
 # %% rejected: -
 def unmoved_fraction(before, after):  # only the first tensor
     return (before[0] == after[0]).double().mean().item()
+
+
+# %% rejected: -
+def unmoved_fraction(before, after):
+    return sum(int(((a - b).abs() < 1e-12).sum()) for a, b in zip(before, after)) / sum(a.numel() for a in before)
+
+
+# %% rejected: -
+def unmoved_fraction(before, after):
+    n = 0
+    k = 0
+    for a, b in zip(before, after):
+        a -= b
+        n += int((a == 0).sum())
+        k += a.numel()
+    return n / k
