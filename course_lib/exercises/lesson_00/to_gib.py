@@ -25,7 +25,8 @@ def grade(case: Case, observation: Any, expected: float) -> Mismatch | None:
     if abs(number - expected) <= ROUNDING * expected:
         return None
     note = "Do not round the result." if abs(number - expected) < 0.01 * expected else ""
-    return Mismatch(f"{expected:.6g}", f"{number:.6g}", note)
+    due, got = f"{expected:.6g}", f"{number:.6g}"
+    return Mismatch(due, got, note) if due != got else Mismatch(repr(expected), repr(number), note)
 
 
 EXERCISE = Exercise(

@@ -2,17 +2,20 @@
 
 from typing import Any
 
-from course_lib.formats import BF16, E4M3, E5M2, FORMATS, FP16, FP32, counting_ceiling, format_limits
+import torch
+
+from course_lib.exercises.lesson_01 import many
+from course_lib.formats import BF16, E4M3, E5M2, FP16, FP32, counting_ceiling, format_limits
 from course_lib.grading.compare import as_int, describe
 from course_lib.grading.exercise import Case, Exercise, Misconception, Mismatch
 
 
 def cases(seed: int) -> list[Case]:
-    return [Case(f"counting_ceiling({fmt.name})", (fmt.name,)) for fmt in (E5M2, E4M3, BF16, FP16, FP32)]
+    return [Case(f"counting_ceiling({fmt.name})", (fmt.name,)) for fmt in (E5M2, E4M3, BF16, FP16, FP32, many.TF32)]
 
 
 def observe(solution: Any, case: Case) -> Any:
-    return solution(FORMATS[case.args[0]])
+    return solution(many.ASKED[case.args[0]])
 
 
 def grade(case: Case, observation: Any, expected: int) -> Mismatch | None:
@@ -34,7 +37,7 @@ EXERCISE = Exercise(
     points=1,
     minutes=8,
     difficulty=2,
-    checks="where counting by ones stops, in five formats",
+    checks="where counting by ones stops, in the five formats and in TF32",
     reference=counting_ceiling,
     cases=cases,
     grade=grade,
@@ -48,6 +51,12 @@ EXERCISE = Exercise(
     "tie, and the even neighbour is 2**(F+1) itself: the count stands still. FP16 stops at 2,048, BF16 at 256.",
     next_step="Use your `ulp`: find the first x at which `ulp(x, fmt)` is 2, and round x + 1.",
     misconceptions=(
+        Misconception(
+            "asks_torch_about_the_dtype",
+            "You ask torch about `fmt.dtype`. TF32 has none of its own: its numbers are kept as float32. What a format is "
+            "stands in its fields.",
+            lambda fmt: round(2 / torch.finfo(fmt.dtype).eps),
+        ),
         Misconception(
             "maximum_of_format",
             "Long before the largest value the steps are longer than 1, and adding 1 changes nothing. Precision, not range, "

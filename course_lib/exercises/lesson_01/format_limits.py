@@ -1,10 +1,13 @@
-"""The four numbers of a format, for all five."""
+"""The four numbers of a format: of the five, and of one that torch has no dtype for."""
 
 import math
 from dataclasses import replace
 from typing import Any
 
-from course_lib.formats import BF16, E4M3, E5M2, FORMATS, FP16, FP32, FloatFormat, format_limits
+import torch
+
+from course_lib.exercises.lesson_01 import many
+from course_lib.formats import BF16, E4M3, E5M2, FP16, FP32, FloatFormat, format_limits
 from course_lib.grading.compare import as_float, describe
 from course_lib.grading.exercise import Case, Exercise, Misconception, Mismatch, clone
 
@@ -12,11 +15,11 @@ NAMES = ("max", "smallest_normal", "smallest_subnormal", "epsilon")
 
 
 def cases(seed: int) -> list[Case]:
-    return [Case(f"format_limits({fmt.name})", (fmt.name,)) for fmt in (FP16, BF16, FP32, E5M2, E4M3)]
+    return [Case(f"format_limits({fmt.name})", (fmt.name,)) for fmt in (FP16, BF16, FP32, E5M2, E4M3, many.TF32)]
 
 
 def observe(solution: Any, case: Case) -> Any:
-    return clone(solution(FORMATS[case.args[0]]))
+    return clone(solution(many.ASKED[case.args[0]]))
 
 
 def _text(x: float) -> str:
@@ -59,12 +62,23 @@ def _changed(**changes: Any) -> Any:
     return wrong
 
 
+def _finfo(fmt: FloatFormat) -> dict[str, float]:
+    info = torch.finfo(fmt.dtype)
+    smallest = info.smallest_normal
+    return {
+        "max": info.max,
+        "smallest_normal": smallest,
+        "smallest_subnormal": smallest * info.eps,
+        "epsilon": info.eps,
+    }
+
+
 EXERCISE = Exercise(
     name="format_limits",
     points=2,
     minutes=10,
     difficulty=1,
-    checks="largest, smallest normal and smallest subnormal value and epsilon of five formats",
+    checks="largest, smallest normal and smallest subnormal value and epsilon of the five formats and of TF32",
     reference=format_limits,
     cases=cases,
     grade=grade,
@@ -81,6 +95,12 @@ EXERCISE = Exercise(
     "is left.",
     next_step="Write down the bit pattern of this number and decode it.",
     misconceptions=(
+        Misconception(
+            "asks_torch_about_the_dtype",
+            "You ask torch about `fmt.dtype`. TF32 has none of its own: its numbers are kept as float32. What a format is "
+            "stands in its fields.",
+            _finfo,
+        ),
         Misconception(
             "smallest_normal_as_smallest",
             "The smallest normal number is not the smallest: below it the subnormals go on, with fewer and fewer bits. "

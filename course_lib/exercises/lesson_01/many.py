@@ -14,6 +14,10 @@ import torch
 from course_lib.formats import FORMATS, FloatFormat, bit_width, bits_text, decode_bits
 from course_lib.grading.exercise import Case
 
+# A format that torch has no dtype for: float32 is only where it is kept, so only its fields describe it.
+TF32 = FloatFormat("TF32", exponent_bits=8, fraction_bits=10, bias=127, has_infinity=True, dtype=torch.float32)
+ASKED = {**FORMATS, TF32.name: TF32}
+
 DTYPE = {int: torch.int64, float: torch.float64}
 NAN_BITS = torch.tensor(math.nan, dtype=torch.float64).view(torch.int64).item()
 

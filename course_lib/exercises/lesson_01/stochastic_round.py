@@ -1,4 +1,4 @@
-"""Unbiased rounding: shares counted on a million draws, so that a sixteenth random bit is missed if it is missing."""
+"""Unbiased rounding: shares counted on millions of draws, so that a sixteenth random bit is missed if it is missing."""
 
 import math
 from collections.abc import Callable
@@ -7,10 +7,11 @@ from typing import Any
 import torch
 
 from course_lib.formats import stochastic_round
-from course_lib.grading.compare import as_tensor_problem, describe
+from course_lib.grading.compare import INPUTS_CHANGED, as_tensor_problem, describe, inputs_mismatch
 from course_lib.grading.exercise import Case, Exercise, Misconception, Mismatch
 
-DRAWS = 200_000
+# Three million draws of 1 in 65,536: 46 are due, and 6 sigmas are 41, so none at all is too few.
+DRAWS = {"share": 200_000, "rare": 3_000_000}
 SIGMAS = 6.0  # of a right solution's counts, two in a thousand million lie beyond
 BF16_MAX = torch.finfo(torch.bfloat16).max
 
@@ -38,9 +39,11 @@ def cases(seed: int) -> list[Case]:
     usual = torch.randn(3, generator=generator) * 10.0 ** torch.tensor([0.0, -6.0, 6.0])
     # a quarter, three quarters and 1 in 341 of a step
     shares = torch.cat([torch.tensor([1 + 2.0**-9, -(1 + 3 * 2.0**-9), 1 + 1.5 * 2.0**-16]), usual])
+    rare = torch.tensor([1.0, 1 + 2.0**-23])  # no step at all, and the smallest share there is
     several = torch.randn(500, generator=generator)
     listed += [
         Case(f"how often {len(shares)} floats go away from zero", ("share", shares, seed)),
+        Case("how often 1.0 and 1 + 2**-23 go away from zero", ("rare", rare, seed)),
         Case("the same seed gives the same bits, another seed others", ("seeds", several, seed)),
     ]
     return listed
@@ -51,21 +54,34 @@ def observe(solution: Any, case: Case) -> Any:
     before = torch.get_rng_state()
 
     def run(values: torch.Tensor, seed: int) -> Any:
-        return solution(values.clone(memory_format=torch.preserve_format), torch.Generator().manual_seed(seed))
+        given = values.clone(memory_format=torch.preserve_format)
+        result = solution(given, torch.Generator().manual_seed(seed))
+        is_kept = torch.equal(given.view(torch.int32), values.view(torch.int32))  # bits, since there are NaNs
+        return result if is_kept else INPUTS_CHANGED
 
     if kind == "seeds":
         results = [run(x, seed), run(x, seed), run(x, seed + 1)]
         usual = all(isinstance(result, torch.Tensor) and result.shape == x.shape for result in results)
         same = [torch.equal(results[0], other) for other in results[1:]] if usual else None
         return {"same": same, "global": torch.equal(before, torch.get_rng_state()), "seeds": True}
-    if kind != "share":
+    if kind not in DRAWS:
         return {"result": run(x, seed), "global": torch.equal(before, torch.get_rng_state())}
-    result = run(x.repeat_interleave(DRAWS), seed)
-    if not isinstance(result, torch.Tensor) or result.shape != (DRAWS * len(x),):
+    draws = DRAWS[kind]
+    result = run(x.repeat_interleave(draws), seed)
+    if not isinstance(result, torch.Tensor) or result.shape != (draws * len(x),):
         return {"result": result, "global": True}
-    found = [row.unique(return_counts=True) for row in result.reshape(len(x), DRAWS)]
-    shares = [[values[:4], counts[:4].tolist()] for values, counts in found]
+    shares = [_counts(row) for row in result.reshape(len(x), draws)]
     return {"shares": shares, "global": torch.equal(before, torch.get_rng_state())}
+
+
+def _counts(row: torch.Tensor) -> list:
+    """The first few different values of a long vector, and how often each occurs."""
+    if row.dtype != torch.bfloat16:
+        values, counts = row.unique(return_counts=True)
+        return [values[:4], counts[:4].tolist()]
+    counts = torch.bincount(row.view(torch.uint16).int(), minlength=1 << 16)  # many times faster than sorting
+    codes = counts.nonzero().flatten()[:4]
+    return [codes.to(torch.uint16).view(torch.bfloat16), counts[codes].tolist()]
 
 
 def _neighbours(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -90,11 +106,14 @@ def grade(case: Case, observation: Any, expected: dict) -> Mismatch | None:
         same = observation.get("same")
         text = got.get(tuple(same), describe(same)) if isinstance(same, list) and len(same) == 2 else "no tensors"
         return Mismatch("randomness from the generator alone", text)
-    if kind == "share" and "shares" in observation:
-        counted = _away_shares(x, observation)
-        return counted if isinstance(counted, Mismatch) else _share_mismatch(x, counted)
+    changed = inputs_mismatch(observation.get("result"))
+    if changed:
+        return changed
+    if kind in DRAWS and "shares" in observation:
+        counted = _away_shares(x, observation, DRAWS[kind])
+        return counted if isinstance(counted, Mismatch) else _share_mismatch(x, counted, DRAWS[kind])
     result = observation.get("result")
-    problem = as_tensor_problem(result, x.shape if kind != "share" else (DRAWS * len(x),), torch.bfloat16)
+    problem = as_tensor_problem(result, (DRAWS[kind] * len(x),) if kind in DRAWS else x.shape, torch.bfloat16)
     if problem:
         return Mismatch(f"bf16{list(x.shape)}", describe(result), problem)
     if kind == "exact":
@@ -124,10 +143,10 @@ def _bits(x: torch.Tensor) -> str:
 
 def _due_shares(x: torch.Tensor) -> list[float]:
     low, high = _neighbours(x)
-    return ((x.double() - low.double()) / (high.double() - low.double())).tolist()
+    return ((x.double() - low.double()) / (high.double() - low.double())).nan_to_num(0.0).tolist()
 
 
-def _away_shares(x: torch.Tensor, observation: dict) -> list[float] | Mismatch:
+def _away_shares(x: torch.Tensor, observation: dict, draws: int) -> list[float] | Mismatch:
     """How often each x went to its neighbour away from zero, or what else came."""
     shares, found = [], observation["shares"]
     if not isinstance(found, list) or len(found) != len(x):
@@ -140,19 +159,19 @@ def _away_shares(x: torch.Tensor, observation: dict) -> list[float] | Mismatch:
         seen = dict(zip(values.float().tolist(), counts, strict=True))
         strange = [value for value in seen if value not in (low, high)]
         if strange:
-            return Mismatch(f"{low:.9g} or {high:.9g} for {one:.9g}", f"{strange[0]:.9g}")
-        shares.append(seen.get(high, 0) / DRAWS)
+            due = f"{low:.9g} or {high:.9g}" if low != high else f"always {low:.9g}"
+            return Mismatch(f"{due} for {one:.9g}", f"{strange[0]:.9g}")
+        shares.append(seen.get(high, 0) / draws if low != high else 0.0)
     return shares
 
 
-def _share_mismatch(x: torch.Tensor, shares: list[float]) -> Mismatch | None:
+def _share_mismatch(x: torch.Tensor, shares: list[float], draws: int) -> Mismatch | None:
     for one, share, got in zip(x.tolist(), _due_shares(x), shares, strict=True):
-        allowed = SIGMAS * math.sqrt(share * (1 - share) / DRAWS)
+        allowed = SIGMAS * math.sqrt(share * (1 - share) / draws)
         if not abs(got - share) <= allowed:
-            note = (
-                f"x is {one:.9g}, {share:.4f} of a step from its neighbour towards zero; chance explains {allowed:.4f}."
-            )
-            return Mismatch(f"{share:.4f} of {DRAWS:,} draws away from zero", f"{got:.4f}", note)
+            note = f"x is {one:.9g}, {share:.4g} of a step from its neighbour towards zero; "
+            note += f"chance explains {allowed * draws:,.0f}."
+            return Mismatch(f"{share * draws:,.0f} of {draws:,} draws away from zero", f"{got * draws:,.0f}", note)
     return None
 
 
@@ -164,7 +183,9 @@ def _rounds_with(probability: Callable[[float], float]) -> Callable[[Case, Any, 
         kind, x, _ = case.args
         if not isinstance(observation, dict) or kind == "seeds":
             return probability is _nearest and isinstance(observation, dict) and observation.get("same") == [True, True]
-        shares = _away_shares(x, observation) if kind == "share" and "shares" in observation else None
+        if kind == "rare":
+            return True
+        shares = _away_shares(x, observation, DRAWS[kind]) if kind in DRAWS and "shares" in observation else None
         return isinstance(shares, list) and all(
             abs(got - probability(due)) < 0.005 for got, due in zip(shares, _due_shares(x), strict=True)
         )
@@ -209,6 +230,14 @@ EXERCISE = Exercise(
             "The bits are the same whatever the seed: draw from the generator that you are given.",
             matches=lambda case, observation, expected: (
                 isinstance(observation, dict) and observation.get("same") == [True, True]
+            ),
+        ),
+        Misconception(
+            "not_sixteen_random_bits",
+            "Ordinary shares come out right, but not the smallest, 1 in 65,536, or none at all. How many different values does "
+            "your random number take, and which is the largest?",
+            matches=lambda case, observation, expected: (
+                case.args[0] == "rare" and isinstance(observation, dict) and "shares" in observation
             ),
         ),
         Misconception(

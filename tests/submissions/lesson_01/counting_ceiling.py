@@ -1,4 +1,4 @@
-# %% accepted: the first power of two at which a step is 2
+# %% rejected: asks_torch_about_the_dtype
 def counting_ceiling(fmt):
     n = 1
     while n * torch.finfo(fmt.dtype).eps < 2:
@@ -13,14 +13,14 @@ def counting_ceiling(fmt):
 def counting_ceiling(fmt):
     k = 0
     while True:
-        x = torch.tensor(2.0**k, dtype=torch.float64)
-        if (x + 1).to(fmt.dtype).double() == x:
-            return int(x)
+        if round_to(2.0**k + 1, fmt) == 2.0**k:
+            return torch.tensor(2**k)
         k += 1
 
 # %% rejected: maximum_of_format
 def counting_ceiling(fmt):
-    return int(torch.finfo(fmt.dtype).max)
+    top = 2**fmt.exponent_bits - 1 - fmt.has_infinity - fmt.bias
+    return int((2 - (1 if fmt.has_infinity else 2) * 2.0**-fmt.fraction_bits) * 2.0**top)
 
 # %% rejected: one_bit_short
 def counting_ceiling(fmt):
@@ -28,15 +28,15 @@ def counting_ceiling(fmt):
 
 # %% rejected: one_too_few
 def counting_ceiling(fmt):
-    return int(2 / torch.finfo(fmt.dtype).eps) - 1
+    return int(2 / 2.0**-fmt.fraction_bits) - 1
 
 # %% rejected: step_of_four
 def counting_ceiling(fmt):
-    return int(4 / torch.finfo(fmt.dtype).eps)
+    return int(4 / 2.0**-fmt.fraction_bits)
 
 # %% rejected: counts_patterns
 def counting_ceiling(fmt):
-    return 256 ** torch.empty((), dtype=fmt.dtype).element_size()
+    return 2 ** bit_width(fmt)
 
 # %% rejected: -
 def counting_ceiling(fmt):
@@ -51,3 +51,8 @@ def counting_ceiling(fmt):
 def counting_ceiling(fmt):
     # 2**(F + 1) + 1
     return 2 ** (fmt.fraction_bits + 1) + 1
+
+
+# %% rejected: -
+def counting_ceiling(fmt):
+    return {"FP32": 16777216, "FP16": 2048, "BF16": 256, "E4M3": 16, "E5M2": 8}[fmt.name]

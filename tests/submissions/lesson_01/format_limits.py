@@ -9,40 +9,58 @@ def format_limits(fmt):
     return dict(epsilon=2.0**-fmt.fraction_bits, smallest_normal=normal,
                 smallest_subnormal=normal * 2.0**-fmt.fraction_bits, max=largest)
 
-# %% accepted: torch.finfo, and tensors where numbers are due
+# %% accepted: values of codes, and tensors where numbers are due
+def format_limits(fmt):
+    F, E = fmt.fraction_bits, fmt.exponent_bits
+    top = (1 << (E + F)) - 1  # exponent and fraction all ones
+
+    def value(code):
+        exponent, fraction = code >> F, code & ((1 << F) - 1)
+        return math.ldexp(fraction + (exponent > 0) * 2**F, max(exponent, 1) - fmt.bias - F)
+
+    one = fmt.bias << F
+    largest = top - (1 << F) if fmt.has_infinity else top - 1
+    limits = {"max": value(largest), "smallest_normal": value(1 << F), "smallest_subnormal": value(1)}
+    limits["epsilon"] = value(one + 1) - value(one)
+    return {"name": fmt.name, **{key: torch.tensor(x, dtype=torch.float64) for key, x in limits.items()}}
+
+# %% rejected: asks_torch_about_the_dtype
 def format_limits(fmt):
     info = torch.finfo(fmt.dtype)
     return {
-        "max": torch.tensor(info.max, dtype=torch.float64),
+        "max": info.max,
         "smallest_normal": info.smallest_normal,
         "smallest_subnormal": info.smallest_normal * info.eps,
         "epsilon": info.eps,
-        "name": fmt.name,
     }
 
 # %% rejected: smallest_normal_as_smallest
 def format_limits(fmt):
-    info = torch.finfo(fmt.dtype)
-    return {"max": info.max, "smallest_normal": info.tiny, "smallest_subnormal": info.tiny, "epsilon": info.eps}
+    tiny, eps = 2.0 ** (1 - fmt.bias), 2.0**-fmt.fraction_bits
+    biggest = (2 - (1 if fmt.has_infinity else 2) * eps) * 2.0 ** (2**fmt.exponent_bits - 1 - fmt.has_infinity - fmt.bias)
+    return {"max": biggest, "smallest_normal": tiny, "smallest_subnormal": tiny, "epsilon": eps}
 
 # %% rejected: epsilon_halved
 def format_limits(fmt):
-    info = torch.finfo(fmt.dtype)
-    return {"max": info.max, "smallest_normal": info.tiny, "smallest_subnormal": info.tiny * info.eps,
+    tiny, eps = 2.0 ** (1 - fmt.bias), 2.0**-fmt.fraction_bits
+    biggest = (2 - (1 if fmt.has_infinity else 2) * eps) * 2.0 ** (2**fmt.exponent_bits - 1 - fmt.has_infinity - fmt.bias)
+    return {"max": biggest, "smallest_normal": tiny, "smallest_subnormal": tiny * eps,
             "epsilon": 2.0 ** -(fmt.fraction_bits + 1)}
 
 # %% rejected: max_of_reserved_exponent
 def format_limits(fmt):
-    info = torch.finfo(fmt.dtype)
+    tiny, eps = 2.0 ** (1 - fmt.bias), 2.0**-fmt.fraction_bits
+    biggest = (2 - (1 if fmt.has_infinity else 2) * eps) * 2.0 ** (2**fmt.exponent_bits - 1 - fmt.has_infinity - fmt.bias)
     top = 2**fmt.exponent_bits - 1 - fmt.bias
     largest = (2 - 2.0 ** -fmt.fraction_bits) * 2.0**top if fmt.has_infinity else 448
-    return {"max": largest, "smallest_normal": info.tiny, "smallest_subnormal": info.tiny * info.eps, "epsilon": info.eps}
+    return {"max": largest, "smallest_normal": tiny, "smallest_subnormal": tiny * eps, "epsilon": eps}
 
 # %% rejected: max_without_fraction
 def format_limits(fmt):
-    info = torch.finfo(fmt.dtype)
+    tiny, eps = 2.0 ** (1 - fmt.bias), 2.0**-fmt.fraction_bits
+    biggest = (2 - (1 if fmt.has_infinity else 2) * eps) * 2.0 ** (2**fmt.exponent_bits - 1 - fmt.has_infinity - fmt.bias)
     largest = 2.0 ** (2**fmt.exponent_bits - 1 - fmt.bias - (1 if fmt.has_infinity else 0))
-    return {"max": largest, "smallest_normal": info.tiny, "smallest_subnormal": info.tiny * info.eps, "epsilon": info.eps}
+    return {"max": largest, "smallest_normal": tiny, "smallest_subnormal": tiny * eps, "epsilon": eps}
 
 # %% rejected: e4m3_treated_as_ieee
 def format_limits(fmt):
@@ -67,21 +85,24 @@ def format_limits(fmt):
 
 # %% rejected: subnormal_exponent_minus_bias
 def format_limits(fmt):
-    info = torch.finfo(fmt.dtype)
-    return {"max": info.max, "smallest_normal": info.tiny,
-            "smallest_subnormal": 2.0 ** (-fmt.bias - fmt.fraction_bits), "epsilon": info.eps}
+    tiny, eps = 2.0 ** (1 - fmt.bias), 2.0**-fmt.fraction_bits
+    biggest = (2 - (1 if fmt.has_infinity else 2) * eps) * 2.0 ** (2**fmt.exponent_bits - 1 - fmt.has_infinity - fmt.bias)
+    return {"max": biggest, "smallest_normal": tiny,
+            "smallest_subnormal": 2.0 ** (-fmt.bias - fmt.fraction_bits), "epsilon": eps}
 
 # %% rejected: normal_exponent_minus_bias
 def format_limits(fmt):
-    info = torch.finfo(fmt.dtype)
-    return {"max": info.max, "smallest_normal": 2.0**-fmt.bias,
-            "smallest_subnormal": info.tiny * info.eps, "epsilon": info.eps}
+    tiny, eps = 2.0 ** (1 - fmt.bias), 2.0**-fmt.fraction_bits
+    biggest = (2 - (1 if fmt.has_infinity else 2) * eps) * 2.0 ** (2**fmt.exponent_bits - 1 - fmt.has_infinity - fmt.bias)
+    return {"max": biggest, "smallest_normal": 2.0**-fmt.bias,
+            "smallest_subnormal": tiny * eps, "epsilon": eps}
 
 # %% rejected: epsilon_is_smallest_value
 def format_limits(fmt):
-    info = torch.finfo(fmt.dtype)
-    smallest = info.tiny * info.eps
-    return {"max": info.max, "smallest_normal": info.tiny, "smallest_subnormal": smallest, "epsilon": smallest}
+    tiny, eps = 2.0 ** (1 - fmt.bias), 2.0**-fmt.fraction_bits
+    biggest = (2 - (1 if fmt.has_infinity else 2) * eps) * 2.0 ** (2**fmt.exponent_bits - 1 - fmt.has_infinity - fmt.bias)
+    smallest = tiny * eps
+    return {"max": biggest, "smallest_normal": tiny, "smallest_subnormal": smallest, "epsilon": smallest}
 
 # %% rejected: -
 def format_limits(fmt):
@@ -89,8 +110,9 @@ def format_limits(fmt):
 
 # %% rejected: -
 def format_limits(fmt):
-    info = torch.finfo(fmt.dtype)
-    return {"max": info.max, "min": info.min, "eps": info.eps, "tiny": info.tiny}
+    tiny, eps = 2.0 ** (1 - fmt.bias), 2.0**-fmt.fraction_bits
+    biggest = (2 - (1 if fmt.has_infinity else 2) * eps) * 2.0 ** (2**fmt.exponent_bits - 1 - fmt.has_infinity - fmt.bias)
+    return {"max": biggest, "min": info.min, "eps": eps, "tiny": tiny}
 
 # %% rejected: -
 def format_limits(fmt):

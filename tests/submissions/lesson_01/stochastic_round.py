@@ -108,3 +108,29 @@ def stochastic_round(x, generator):
     noise = torch.randint(0, 1 << 16, x.shape, dtype=torch.int32, generator=generator)
     y = ((bits + noise) & -65536).view(torch.float32)
     return torch.where(x.abs() < 3e38, y, (bits & -65536).view(torch.float32)).bfloat16()
+
+
+# %% rejected: -
+def stochastic_round(x, generator):
+    x = x.contiguous()
+    keep = x.clone()
+    b = x.view(torch.int32)
+    b += torch.randint(0, 65536, x.shape, generator=generator, dtype=torch.int32)
+    b &= -65536
+    return torch.where(keep.isfinite(), x, keep).to(torch.bfloat16)
+
+
+# %% rejected: not_sixteen_random_bits
+def stochastic_round(x, generator):
+    b = x.contiguous().view(torch.int32)
+    n = torch.randint(0, 32768, x.shape, generator=generator, dtype=torch.int32) * 2
+    r = ((b + n) & -65536).view(torch.float32)
+    return torch.where(x.isfinite(), r, x).to(torch.bfloat16)
+
+
+# %% rejected: -
+def stochastic_round(x, generator):
+    b = x.contiguous().view(torch.int32)
+    n = torch.randint(0, 65537, x.shape, generator=generator, dtype=torch.int32)
+    r = ((b + n) & -65536).view(torch.float32)
+    return torch.where(x.isfinite(), r, x).to(torch.bfloat16)

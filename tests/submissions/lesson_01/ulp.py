@@ -89,3 +89,11 @@ def ulp(x, fmt):
 # %% rejected: -
 def ulp(x, fmt):
     return 2.0 ** (math.frexp(x)[1] - 1 - fmt.fraction_bits)  # zero and subnormals forgotten
+
+
+# %% rejected: -
+def ulp(x, fmt):
+    if x == 0:
+        return 2.0 ** (1 - fmt.bias - fmt.fraction_bits)
+    e = math.floor(float(np.log2(np.float32(abs(x)))))
+    return 2.0 ** (max(e, 1 - fmt.bias) - fmt.fraction_bits)
