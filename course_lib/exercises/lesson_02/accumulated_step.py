@@ -56,14 +56,21 @@ def observe(solution, case: Case) -> list:
         if kind != "good" and len(micro_batches) > 1:
             micro_batches[1][0][0] = float("inf")
         record_gradients(optimizer, gradients)
-        solution(model, optimizer, scaler, micro_batches, mean_squared)
-        row = {"kind": kind, "parameters": snapshot(model.parameters()), "scale": scaler.get_scale()}
+        sizes: list = []
+
+        def loss_fn(outputs, targets, sizes=sizes):
+            sizes.append(len(outputs))
+            return mean_squared(outputs, targets)
+
+        solution(model, optimizer, scaler, micro_batches, loss_fn)
+        row = {"kind": kind, "parameters": snapshot(model.parameters()), "scale": scaler.get_scale(), "sizes": sizes}
         trace.append({**row, "gradient": gradients[0] if gradients else None})
     return trace
 
 
 def grade(case: Case, got: object, expected: list) -> Mismatch | None:
     names = {
+        "sizes": "the size of each batch whose loss you took",
         "gradient": "the gradient that the optimizer used",
         "parameters": "a parameter",
         "scale": "the scaler's scale (it hears one `update` a step)",
@@ -97,8 +104,18 @@ def _variant(*, divide=1, unscale_each=False, update_each=False, step_each=False
             scaler.step(optimizer)
             if update:
                 scaler.update()
+        if clear == "after":
+            optimizer.zero_grad()
 
     return step
+
+
+def joins_the_micro_batches(model, optimizer, scaler, micro_batches, loss_fn):
+    optimizer.zero_grad()
+    inputs, targets = (torch.cat(parts) for parts in zip(*micro_batches, strict=True))
+    scaler.scale(loss_fn(model(inputs), targets)).backward()
+    scaler.step(optimizer)
+    scaler.update()
 
 
 def forgets_scaler(model, optimizer, scaler, micro_batches, loss_fn):
@@ -181,6 +198,16 @@ EXERCISE = Exercise(
             "forgets_to_clear",
             "Gradients from before are still in your sum.",
             solution=_variant(clear="never"),
+        ),
+        Misconception(
+            "forgets_to_clear",
+            "You clear at the end of your step, so what was there before its first micro-batch is still in the sum.",
+            solution=_variant(clear="after"),
+        ),
+        Misconception(
+            "joins_the_micro_batches",
+            "You make one large batch again. It was cut because its activations do not fit: one micro-batch at a time.",
+            solution=joins_the_micro_batches,
         ),
         Misconception(
             "clears_per_micro_batch",

@@ -4,7 +4,7 @@ import random
 
 import torch
 
-from course_lib.exercises.lesson_02.tiny import first_difference
+from course_lib.exercises.lesson_02.tiny import first_difference, snapshot
 from course_lib.grading.compare import as_float
 from course_lib.grading.exercise import Case, Exercise, Misconception, Mismatch
 from course_lib.loss_scaling import DynamicLossScaler
@@ -55,7 +55,9 @@ def observe(solution, case: Case) -> list:
     options, schedule, save_after = (case.kwargs[key] for key in ("options", "schedule", "save_after"))
     weight = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
     idle = torch.nn.Parameter(torch.ones(1))  # takes part in no loss: its gradient stays None
-    optimizer = torch.optim.SGD([weight, idle], lr=2.0**-10)
+    first, last = (torch.nn.Parameter(torch.zeros(1)) for _ in range(2))  # with gradients that are always finite
+    used = (first, weight, last)
+    optimizer = torch.optim.SGD([{"params": [idle, first]}, {"params": [weight, last]}], lr=2.0**-10)
     scaler = solution(**options)
     is_long = len(schedule) > 100
     trace = []
@@ -63,11 +65,13 @@ def observe(solution, case: Case) -> list:
         if is_long and number < len(schedule) - 1:
             plain_step(scaler, optimizer, weight)
             continue
-        trace.append(watched_step(scaler, optimizer, weight, kind))
+        trace.append(watched_step(scaler, optimizer, used, kind))
         if number == save_after:
             state = scaler.state_dict()
-            for _ in range(2):  # the old scaler goes on; a saved state must not
-                watched_step(scaler, optimizer, weight, "inf")
+            other = solution()
+            other.load_state_dict(state)
+            for going_on in (scaler, other, scaler):  # who saved and who loaded go on; the saved state must not
+                watched_step(going_on, optimizer, used, "inf")
             scaler = solution()
             scaler.load_state_dict(state)
     return trace
@@ -79,9 +83,10 @@ def plain_step(scaler, optimizer, weight) -> None:
     scaler.update()
 
 
-def watched_step(scaler, optimizer, weight, kind: str) -> dict:
+def watched_step(scaler, optimizer, used: tuple, kind: str) -> dict:
     optimizer.zero_grad()
-    loss = (weight * torch.tensor([3.0, 5.0])).sum()
+    first, weight, last = used
+    loss = (weight * torch.tensor([3.0, 5.0])).sum() + 2 * first.sum() - last.sum()
     scaled = scaler.scale(loss)
     scaled.backward()
     word, _, call = kind.partition(", ")
@@ -90,14 +95,14 @@ def watched_step(scaler, optimizer, weight, kind: str) -> dict:
     row = {"kind": kind, "scaled_loss": scaled.detach().clone(), "error": None, "gradient": None}
     if call:
         scaler.unscale_(optimizer)
-        row["gradient"] = weight.grad.clone()
+        row["gradient"] = snapshot(p.grad for p in used)
     if "twice" in call:
         try:
             scaler.unscale_(optimizer)
         except RuntimeError as error:
             row["error"] = type(error).__name__
     scaler.step(optimizer)
-    row["parameters"] = weight.detach().clone()
+    row["parameters"] = snapshot(used)
     scaler.update()
     row["scale"] = scaler.get_scale()
     return row
@@ -177,6 +182,23 @@ class NanOnly(_Sees):
         return gradient.isnan().any()
 
 
+class LastGradientDecides(DynamicLossScaler):
+    def unscale_(self, optimizer):
+        super().unscale_(optimizer)
+        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        self._found_nonfinite = not bool(gradients[-1].isfinite().all())
+
+
+class FirstGroupOnly(DynamicLossScaler):
+    def unscale_(self, optimizer):
+        groups = optimizer.param_groups
+        optimizer.param_groups = groups[:1]
+        try:
+            super().unscale_(optimizer)
+        finally:
+            optimizer.param_groups = groups
+
+
 class NeverForgetsOverflow(DynamicLossScaler):
     def update(self):
         found = self._found_nonfinite
@@ -236,6 +258,19 @@ class LiveState(DynamicLossScaler):
 
     def load_state_dict(self, state):
         vars(self).update(state)
+
+
+class LivesInTheLoadedState(DynamicLossScaler):
+    def state_dict(self):
+        return dict(vars(self))
+
+    def load_state_dict(self, state):
+        self.__dict__ = state
+
+
+class SharesOneState(LivesInTheLoadedState):
+    def state_dict(self):
+        return vars(self)
 
 
 class NeverUnscales(DynamicLossScaler):
@@ -326,6 +361,16 @@ EXERCISE = Exercise(
             solution=NanOnly,
         ),
         Misconception(
+            "last_gradient_decides",
+            "Only the last gradient is asked in the end: an infinite one before it is forgotten.",
+            solution=LastGradientDecides,
+        ),
+        Misconception(
+            "first_group_only",
+            "An optimizer can have several parameter groups, and you unscale those of the first only.",
+            solution=FirstGroupOnly,
+        ),
+        Misconception(
             "never_forgets_an_overflow",
             "After one overflow every later step counts as bad. What has to be cleared when an iteration ends?",
             solution=NeverForgetsOverflow,
@@ -365,6 +410,17 @@ EXERCISE = Exercise(
             "state_is_not_a_copy",
             "Your saved state changes when the scaler goes on. Return a copy, so that a checkpoint stays what it was.",
             solution=LiveState,
+        ),
+        Misconception(
+            "state_is_not_a_copy",
+            "The state that you load changes when the scaler goes on: you keep the dict itself. Copy out of it, so that a "
+            "checkpoint can be loaded twice.",
+            solution=LivesInTheLoadedState,
+        ),
+        Misconception(
+            "state_is_not_a_copy",
+            "Saver, state and loader share one dict, so each changes the others. Copy when you save and when you load.",
+            solution=SharesOneState,
         ),
         Misconception(
             "never_unscales",

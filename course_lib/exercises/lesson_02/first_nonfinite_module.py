@@ -5,7 +5,7 @@ import random
 import torch
 from torch import Tensor, nn
 
-from course_lib.grading.compare import describe
+from course_lib.grading.compare import as_float, describe
 from course_lib.grading.exercise import Case, Exercise, Misconception, Mismatch
 from course_lib.loss_scaling import first_nonfinite_module
 
@@ -116,18 +116,23 @@ def _random_plan(draw: random.Random, depth: int) -> list:
 
 
 def _hooks(model: nn.Module) -> int:
-    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+    count = sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+    return count + len(nn.modules.module._global_forward_hooks)
 
 
 def observe(solution, case: Case) -> dict:
     torch.manual_seed(case.kwargs["seed"])
     model = build(case.kwargs["plan"])
     x = torch.randn(2, 3)
-    answer = solution(model, x)
-    every = nn.modules.module._global_forward_hooks
-    left = _hooks(model) + len(every)
-    every.clear()
-    return {"answer": answer, "hooks left": left, "training": model.training}
+    runs: list = []
+    model.register_forward_hook(lambda module, inputs, output: runs.append(1))  # somebody else's, to be left alone
+    before = _hooks(model)
+    try:
+        answer = solution(model, x)
+        left = _hooks(model) - before
+    finally:
+        nn.modules.module._global_forward_hooks.clear()
+    return {"answer": answer, "runs": len(runs), "hooks left": left, "training": model.training}
 
 
 def grade(case: Case, got: object, expected: dict) -> Mismatch | None:
@@ -135,13 +140,19 @@ def grade(case: Case, got: object, expected: dict) -> Mismatch | None:
         return Mismatch(describe(expected["answer"]), describe(got))
     if got.get("answer") != expected["answer"] or type(got.get("answer")) is not type(expected["answer"]):
         return Mismatch(describe(expected["answer"]), describe(got.get("answer")))
+    if got.get("runs") not in (0, 1):  # none where the search ends the run early
+        note, next_step = "A run can change a model.", "Put a hook on every module first, then run the model once."
+        return Mismatch("one run of the model", f"{got.get('runs')} runs", note, next_step)
+    if got.get("hooks left") == -1:
+        next_step = "Keep the handles that `register_forward_hook` returns, and remove those only."
+        return Mismatch("a hook that was there before you", "no hook", "It is somebody else's.", next_step)
     for key in ("hooks left", "training"):
         if got.get(key) != expected[key]:
             return Mismatch(f"{key}: {expected[key]}", f"{got.get(key)}", "The model must be left as it was.")
     return None
 
 
-def _search(*, pick="first", is_bad=lambda t: not t.isfinite().all(), nested=True, remove=True, root=True):
+def _search(*, pick="first", is_bad=lambda t: not t.isfinite().all(), nested=True, remove=True, root=True, blocks=True):
     """The reference with one idea changed."""
 
     def tensors(output):
@@ -152,7 +163,7 @@ def _search(*, pick="first", is_bad=lambda t: not t.isfinite().all(), nested=Tru
     def search(model, batch):
         found, handles = [], []
         for name, module in model.named_modules():
-            if name or root:
+            if (name or root) and (blocks or not list(module.children())):
 
                 def hook(module, inputs, output, name=name):
                     if any(is_bad(tensor) for tensor in tensors(output)):
@@ -228,6 +239,12 @@ EXERCISE = Exercise(
             solution=_search(root=False),
         ),
         Misconception(
+            "looks_at_leaves_only",
+            "You look only at modules that have no modules inside. A block's own arithmetic can overflow too, when all of its "
+            "children are fine.",
+            solution=_search(blocks=False),
+        ),
+        Misconception(
             "names_the_outermost_module",
             "You name the outermost module with a bad output. It only passes on what a module inside it has made: "
             "which one finished first?",
@@ -264,7 +281,11 @@ EXERCISE = Exercise(
             "leaves_hooks_behind",
             "Your answer is right, but your hooks stay on the model and will run at every later step. Remove each "
             "handle.",
-            solution=_search(remove=False),
+            matches=lambda case, got, expected: (
+                isinstance(got, dict)
+                and got.get("answer") == expected["answer"]
+                and (as_float(got.get("hooks left")) or 0) > 0
+            ),
         ),
         Misconception(
             "looks_at_inputs",

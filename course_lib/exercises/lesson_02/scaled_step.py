@@ -208,8 +208,8 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "looks_at_the_loss_only",
-            "You ask whether the loss is finite. Here the loss is finite and a gradient is not: backward has its own "
-            "overflows.",
+            "A gradient that is not finite passes your test. The loss is finite here, and so are other gradients: backward "
+            "has its own overflows. Which tensors must you ask, and must all of them agree?",
             solution=looks_at_the_loss,
         ),
         Misconception(

@@ -318,3 +318,157 @@ class DynamicLossScaler(torch.amp.GradScaler):  # growth after 1,000 steps by de
 class DynamicLossScaler(torch.amp.GradScaler):  # switched off
     def __init__(self, init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000):
         super().__init__("cpu", init_scale, growth_factor, backoff_factor, growth_interval, enabled=False)
+
+
+# %% rejected: last_gradient_decides
+class DynamicLossScaler:
+    def __init__(self, init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000):
+        self.s = init_scale
+        self.g = growth_factor
+        self.b = backoff_factor
+        self.i = growth_interval
+        self.n = 0
+        self.bad = False
+        self.un = False
+
+    def scale(self, loss):
+        return loss * self.s
+
+    def unscale_(self, optimizer):
+        if self.un:
+            raise RuntimeError("twice")
+        self.un = True
+        for g in optimizer.param_groups:
+            for p in g["params"]:
+                if p.grad is not None:
+                    p.grad /= self.s
+                    self.bad = not torch.isfinite(p.grad).all()
+
+    def step(self, optimizer):
+        if not self.un:
+            self.unscale_(optimizer)
+        if not self.bad:
+            optimizer.step()
+
+    def update(self):
+        if self.bad:
+            self.s *= self.b
+            self.n = 0
+        else:
+            self.n += 1
+            if self.n == self.i:
+                self.s *= self.g
+                self.n = 0
+        self.bad = self.un = False
+
+    def get_scale(self):
+        return self.s
+
+    def state_dict(self):
+        return dict(self.__dict__)
+
+    def load_state_dict(self, state):
+        self.__dict__.update(state)
+
+
+# %% rejected: first_group_only
+class DynamicLossScaler:
+    def __init__(self, init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000):
+        self.s = init_scale
+        self.g = growth_factor
+        self.b = backoff_factor
+        self.i = growth_interval
+        self.n = 0
+        self.bad = False
+        self.un = False
+
+    def scale(self, loss):
+        return loss * self.s
+
+    def unscale_(self, optimizer):
+        if self.un:
+            raise RuntimeError("twice")
+        self.un = True
+        for p in optimizer.param_groups[0]["params"]:
+            if p.grad is not None:
+                p.grad /= self.s
+                if not torch.isfinite(p.grad).all():
+                    self.bad = True
+
+    def step(self, optimizer):
+        if not self.un:
+            self.unscale_(optimizer)
+        if not self.bad:
+            optimizer.step()
+
+    def update(self):
+        if self.bad:
+            self.s *= self.b
+            self.n = 0
+        else:
+            self.n += 1
+            if self.n == self.i:
+                self.s *= self.g
+                self.n = 0
+        self.bad = self.un = False
+
+    def get_scale(self):
+        return self.s
+
+    def state_dict(self):
+        return dict(self.__dict__)
+
+    def load_state_dict(self, state):
+        self.__dict__.update(state)
+
+
+# %% rejected: state_is_not_a_copy
+class DynamicLossScaler:
+    def __init__(self, init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000):
+        self.s = init_scale
+        self.g = growth_factor
+        self.b = backoff_factor
+        self.i = growth_interval
+        self.n = 0
+        self.bad = False
+        self.un = False
+
+    def scale(self, loss):
+        return loss * self.s
+
+    def unscale_(self, optimizer):
+        if self.un:
+            raise RuntimeError("twice")
+        self.un = True
+        for g in optimizer.param_groups:
+            for p in g["params"]:
+                if p.grad is not None:
+                    p.grad /= self.s
+                    if not torch.isfinite(p.grad).all():
+                        self.bad = True
+
+    def step(self, optimizer):
+        if not self.un:
+            self.unscale_(optimizer)
+        if not self.bad:
+            optimizer.step()
+
+    def update(self):
+        if self.bad:
+            self.s *= self.b
+            self.n = 0
+        else:
+            self.n += 1
+            if self.n == self.i:
+                self.s *= self.g
+                self.n = 0
+        self.bad = self.un = False
+
+    def get_scale(self):
+        return self.s
+
+    def state_dict(self):
+        return dict(self.__dict__)
+
+    def load_state_dict(self, state):
+        self.__dict__ = state

@@ -132,3 +132,22 @@ def accumulated_step(model, optimizer, scaler, micro_batches, loss_fn):  # only 
     scaler.scale(loss_fn(model(x), y)).backward()
     scaler.step(optimizer)
     scaler.update()
+
+
+# %% rejected: joins_the_micro_batches
+def accumulated_step(model, optimizer, scaler, micro_batches, loss_fn):
+    optimizer.zero_grad()
+    x = torch.cat([a for a, _ in micro_batches])
+    y = torch.cat([b for _, b in micro_batches])
+    scaler.scale(loss_fn(model(x), y)).backward()
+    scaler.step(optimizer)
+    scaler.update()
+
+
+# %% rejected: forgets_to_clear
+def accumulated_step(model, optimizer, scaler, micro_batches, loss_fn):
+    for x, y in micro_batches:
+        scaler.scale(loss_fn(model(x), y) / len(micro_batches)).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()

@@ -186,3 +186,95 @@ def first_nonfinite_module(model, batch):  # the class instead of the name
     for handle in handles:
         handle.remove()
     return answer[0] if answer else None
+
+
+# %% rejected: -
+def first_nonfinite_module(model, batch):
+    found = []
+
+    def bad(o):
+        if isinstance(o, torch.Tensor):
+            return not bool(torch.isfinite(o).all())
+        if isinstance(o, (tuple, list)):
+            return any(bad(i) for i in o)
+        return False
+
+    for n, m in model.named_modules():
+        m.register_forward_hook(lambda mod, i, o, n=n: found.append(n) if bad(o) else None)
+    model(batch)
+    for m in model.modules():
+        m._forward_hooks.clear()
+    return found[0] if found else None
+
+
+# %% rejected: -
+def first_nonfinite_module(model, batch):
+    order = []
+
+    def bad(o):
+        if isinstance(o, torch.Tensor):
+            return not bool(torch.isfinite(o).all())
+        if isinstance(o, (tuple, list)):
+            return any(bad(i) for i in o)
+        return False
+
+    hs = [m.register_forward_hook(lambda mod, i, o, n=n: order.append(n)) for n, m in model.named_modules()]
+    model(batch)
+    for h in hs:
+        h.remove()
+    for n in order:
+        got = []
+        h = model.get_submodule(n).register_forward_hook(lambda mod, i, o: got.append(bad(o)))
+        model(batch)
+        h.remove()
+        if got[0]:
+            return n
+    return None
+
+
+# %% rejected: looks_at_leaves_only
+def first_nonfinite_module(model, batch):
+    found = []
+
+    def bad(o):
+        if isinstance(o, torch.Tensor):
+            return not bool(torch.isfinite(o).all())
+        if isinstance(o, (tuple, list)):
+            return any(bad(i) for i in o)
+        return False
+
+    hs = [
+        m.register_forward_hook(lambda mod, i, o, n=n: found.append(n) if bad(o) else None)
+        for n, m in model.named_modules()
+        if not list(m.children())
+    ]
+    model(batch)
+    for h in hs:
+        h.remove()
+    return found[0] if found else None
+
+
+# %% rejected: leaves_hooks_behind
+def first_nonfinite_module(model, batch):
+    def bad(o):
+        if isinstance(o, torch.Tensor):
+            return not bool(torch.isfinite(o).all())
+        if isinstance(o, (tuple, list)):
+            return any(bad(i) for i in o)
+        return False
+
+    class Stop(Exception):
+        pass
+
+    def hook(m, i, o, n):
+        if bad(o):
+            raise Stop(n)
+
+    hs = [m.register_forward_hook(lambda m, i, o, n=n: hook(m, i, o, n)) for n, m in model.named_modules()]
+    try:
+        model(batch)
+    except Stop as e:
+        return e.args[0]
+    for h in hs:
+        h.remove()
+    return None
