@@ -2,6 +2,7 @@
 
 import math
 import random
+from unittest import mock
 
 import torch
 
@@ -14,7 +15,7 @@ from course_lib.exercises.lesson_02.tiny import (
     record_gradients,
     snapshot,
 )
-from course_lib.grading.compare import as_float
+from course_lib.grading.compare import as_float, describe
 from course_lib.grading.exercise import Case, Exercise, Misconception, Mismatch
 from course_lib.mixed_precision import amp_step
 
@@ -38,13 +39,15 @@ def cases(seed: int) -> list[Case]:
         kinds = [draw.choice(["good", "good", "overflow"] if dtype is FP16 else ["good"]) for _ in range(3)] + ["good"]
         factor, name = 2.0 ** draw.choice([0, -18]), draw.choice(["SGD", "SGD with momentum"])
         chosen.append((draw.randrange(10**6), dtype, name, factor, 2.0**10 / factor, kinds))
-    return [
+    listed = [
         Case(
             f"{NAMES[dtype]}, {name}" + (f", loss times {factor:g}" if factor < 1 else ""),
             kwargs={"seed": s, "dtype": dtype, "optimizer": name, "factor": factor, "scale": scale, "kinds": kinds},
         )
         for s, dtype, name, factor, scale, kinds in chosen
     ]
+    cuda = Case('FP16, device_type="cuda"', kwargs={"seed": 6, "dtype": FP16, "device_type": "cuda"})
+    return [*listed, cuda]
 
 
 class CountingScaler(torch.amp.GradScaler):
@@ -79,8 +82,30 @@ class Watch(torch.autograd.Function):
         return gradient, None
 
 
+def asked_device_types(solution, options: dict) -> list:
+    """The device types for which autocast was asked when the step was for CUDA; it is the CPU's that runs."""
+    asked: list = []
+    real = torch.amp.autocast_mode.autocast.__init__
+
+    def init(self, device_type, *args, **kwargs):
+        asked.append(device_type)
+        real(self, "cpu", *args, **kwargs)
+
+    model = TinyNet(options["seed"])
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler("cpu")
+    with mock.patch.object(torch.amp.autocast_mode.autocast, "__init__", init):
+        try:
+            solution(model, optimizer, scaler, draw_batch(options["seed"]), mean_squared, options["dtype"], "cuda")
+        except Exception as error:  # a step may move its batch to CUDA, which this machine may not have
+            if isinstance(error, NotImplementedError) and not str(error):
+                raise  # the untouched stub
+    return sorted({str(device_type) for device_type in asked})
+
+
 def observe(solution, case: Case) -> list:
     options = case.kwargs
+    if options.get("device_type") == "cuda":
+        return asked_device_types(solution, options)
     model = TinyNet(options["seed"])
     optimizer = OPTIMIZERS[options["optimizer"]](model.parameters())
     for group in optimizer.param_groups:
@@ -118,6 +143,11 @@ def observe(solution, case: Case) -> list:
 
 
 def grade(case: Case, got: object, expected: list) -> Mismatch | None:
+    if case.kwargs.get("device_type") == "cuda":
+        if got in ([], expected):
+            return None
+        note = "Look at what you pass to `torch.autocast`."
+        return Mismatch('autocast for "cuda"', f"autocast for {describe(got)}", note)
     if isinstance(got, list):  # a loss may come as a tensor of one element
         got = [{**row, "returned": as_float(row.get("returned"))} if isinstance(row, dict) else row for row in got]
     names = {

@@ -14,7 +14,8 @@ def cases(seed: int) -> list[Case]:
 
 def grade(case: Case, got: object, expected: torch.dtype) -> Mismatch | None:
     if isinstance(got, torch.dtype):
-        return None if got == expected else Mismatch("the other of the two", str(got))
+        due = "the other of the two" if got in (torch.float16, torch.float32) else "torch.float16 or torch.float32"
+        return None if got == expected else Mismatch(due, str(got))
     return Mismatch("a torch.dtype", describe(got), "Return torch.float16 or torch.float32.")
 
 
@@ -77,8 +78,8 @@ EXERCISE = Exercise(
         ),
         Misconception(
             "everything_in_float32",
-            "If all results were float32, autocast would save nothing. Which operations are safe and fast on tensor "
-            "cores?",
+            "Too much is float32 here: then autocast saves little. Which operations are safe and fast on tensor cores, and "
+            "which follow their inputs?",
             solution=lambda op: torch.float32,
         ),
     ),

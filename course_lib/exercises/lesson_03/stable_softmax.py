@@ -20,6 +20,7 @@ def cases(seed: int) -> list[Case]:
         ("[0, 0]", torch.zeros(2, dtype=FP16)),
         ("[1, 2, 3]", torch.tensor([1.0, 2.0, 3.0], dtype=FP16)),
         ("[12, 11]", torch.tensor([12.0, 11.0], dtype=FP16)),
+        ("[60000, 60000, 60000]", torch.full((3,), 60000.0, dtype=FP16)),
         ("[60000, 60032]", torch.tensor([60000.0, 60032.0], dtype=FP16)),
         ("[65504, -65504]", torch.tensor([65504.0, -65504.0], dtype=FP16)),
         ("[-60000, -60032, -60064]", torch.tensor([-60000.0, -60032.0, -60064.0], dtype=FP16)),

@@ -178,3 +178,19 @@ def amp_step(model, optimizer, scaler, batch, loss_fn, dtype, device_type):  # n
     else:
         loss.backward()
         optimizer.step()
+
+
+# %% rejected: -
+def amp_step(model, optimizer, scaler, batch, loss_fn, dtype, device_type):
+    x, y = batch
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=dtype):
+        loss = loss_fn(model(x), y)
+    if dtype == torch.float16:
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    else:
+        loss.backward()
+        optimizer.step()
+    return loss.item()
