@@ -22,7 +22,9 @@ def step_in_backward(
     Returns:
         The hooks' handles: `remove()` each to have ordinary gradients again.
     """
-    optimizers = {parameter: make_optimizer([parameter]) for parameter in model.parameters() if parameter.requires_grad}
+    optimizers: dict[Tensor, torch.optim.Optimizer] = {
+        parameter: make_optimizer([parameter]) for parameter in model.parameters() if parameter.requires_grad
+    }
 
     def update(parameter: Tensor) -> None:
         optimizers[parameter].step()

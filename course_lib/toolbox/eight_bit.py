@@ -90,16 +90,16 @@ class AdamW8bit(torch.optim.Optimizer):
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    self._update(parameter, group)
+                    self._update(parameter, parameter.grad, group)
         return loss
 
-    def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
+    def _update(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
         state = self.state[parameter]
         if not state:
             self._start(state, parameter)
         state["step"] += 1
         is_quantized = "m_codes" in state
-        flat, grad = parameter.view(-1), parameter.grad.reshape(-1)
+        flat, grad = parameter.view(-1), gradient.reshape(-1)
         beta1, beta2 = group["betas"]
         for start in range(0, flat.numel(), self.slice_elements):
             part = slice(start, start + self.slice_elements)

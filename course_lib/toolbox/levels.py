@@ -42,9 +42,9 @@ LEVELS: dict[str, Level] = {
         ),
         Level(
             name="the state",
-            title="1.06 B parameters, 16 sequences of 1,024 tokens, one T4",
+            title="1.05 B parameters, 16 sequences of 1,024 tokens, one T4",
             lesson="8-bit moments: sixteen bytes a parameter are more than the card has, whatever the activations do",
-            config=GPTConfig(vocab_size=48000, block_size=1024, n_layer=12, n_head=20, n_embd=2560),
+            config=GPTConfig(vocab_size=40000, block_size=1024, n_layer=12, n_head=20, n_embd=2560),
             gpu="T4",
             global_batch=16,
             choices={
@@ -57,7 +57,7 @@ LEVELS: dict[str, Level] = {
                 "offload": ("none", "activations"),
             },
             without_tool={"optimizer": "adamw"},
-            par=1.2690,
+            par=1.2637,
         ),
     )
 }

@@ -178,7 +178,9 @@ def predicted_seconds(level: Level, plan: Plan) -> dict[str, float]:
     return {
         "blocks": roofline(6 * block_parameters(c) * tokens * (1 + again / 3), 2 * kept),
         "attention": roofline(attention_flops * (1 + again / 3), scores * (10 + 4 * again)),
-        "head": roofline((8 if plan.chunk_tokens else 6) * c.vocab_size * c.n_embd * tokens, 24 * c.vocab_size * tokens),
+        "head": roofline(
+            (8 if plan.chunk_tokens else 6) * c.vocab_size * c.n_embd * tokens, 24 * c.vocab_size * tokens
+        ),
         "weights": micro_batches * n * (casts + 12 + w) / gpu.bandwidth_bytes_per_s,
         "optimizer": n * (16 if plan.optimizer == "adamw8bit" else 28) / gpu.bandwidth_bytes_per_s,
         "offload": 2 * offloaded / PCIE_BYTES_PER_S if plan.offload == "activations" else 0.0,
@@ -196,11 +198,15 @@ def plan_problem(level: Level, plan: object) -> tuple[str, str]:
     if not isinstance(plan, Plan):
         return "not_a_plan", f"fit_on_gpu must return a Plan; got {type(plan).__name__}. Write `return Plan(...)`."
     for entry in fields(Plan):
-        value, default = getattr(plan, entry.name), entry.default
+        value: Any = getattr(plan, entry.name)
+        default: Any = entry.default
         if type(value) is not type(default):
             return "not_a_plan", f"{entry.name} must be {type(default).__name__}; got {value!r}."
         if entry.name == "precision" and value == "bf16" and not GPUS[level.gpu].has_bf16:
-            return "no_bf16", f'precision must be "fp32" or "fp16" on a {level.gpu}, which has no bf16 units; got "bf16".'
+            return (
+                "no_bf16",
+                f'precision must be "fp32" or "fp16" on a {level.gpu}, which has no bf16 units; got "bf16".',
+            )
         if entry.name == "accumulation":
             if value < 1:
                 return "not_a_plan", f"accumulation must be at least 1; got {value}."

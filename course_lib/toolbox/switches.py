@@ -20,7 +20,9 @@ class Switch(NamedTuple):
 
 
 SWITCHES = (
-    Switch("mixed precision", "torch.autocast, torch.amp.GradScaler", ("fp16", "bf16"), ("fp16.enabled", "bf16.enabled")),
+    Switch(
+        "mixed precision", "torch.autocast, torch.amp.GradScaler", ("fp16", "bf16"), ("fp16.enabled", "bf16.enabled")
+    ),
     Switch("FlashAttention", "F.scaled_dot_product_attention"),  # in transformers an argument of from_pretrained
     Switch(
         "smaller micro-batches",

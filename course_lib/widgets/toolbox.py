@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from course_lib.figures import COLORS, HATCHES, MARKERS, WIDE, show
@@ -51,7 +51,9 @@ def draw_step(axes: Axes, report: MemoryReport, top: float | None = None) -> Non
     top = top or 1.2 * max(peak, capacity or 0)
     if capacity and capacity < top:
         axes.axhline(capacity, color=COLORS["black"], linestyle="--", linewidth=1.2)
-        axes.text(at[-1], capacity + 0.01 * top, f"{report.gpu}: {capacity:.1f} GiB", ha="right", va="bottom", fontsize=9)
+        axes.text(
+            at[-1], capacity + 0.01 * top, f"{report.gpu}: {capacity:.1f} GiB", ha="right", va="bottom", fontsize=9
+        )
     begin = None
     for point in report.timeline:
         if point.phase != begin:
@@ -81,7 +83,9 @@ def step_alt(report: MemoryReport, title: str) -> str:
     """What the picture shows, in words."""
     largest = sorted(report.peak_by_category.items(), key=lambda item: -item[1])[:3]
     parts = ", ".join(f"{name} {size / GIB:.2f} GiB" for name, size in largest)
-    return f"{title}. Peak {report.peak_bytes / GIB:.2f} GiB in {report.peak_phase}, at {report.peak_operation}: {parts}."
+    return (
+        f"{title}. Peak {report.peak_bytes / GIB:.2f} GiB in {report.peak_phase}, at {report.peak_operation}: {parts}."
+    )
 
 
 def trial_figure(level: Level, trial: Trial, best: Trial | None = None) -> Figure:
@@ -94,7 +98,9 @@ def trial_figure(level: Level, trial: Trial, best: Trial | None = None) -> Figur
         left.set_xlabel("operation")
     else:
         left.text(0.5, 0.5, "nothing to run", ha="center", va="center", transform=left.transAxes)
-    verdict = "it fits" if trial.fits else "it does not fit" if trial.kind == "out_of_memory" else "no plan for this level"
+    verdict = (
+        "it fits" if trial.fits else "it does not fit" if trial.kind == "out_of_memory" else "no plan for this level"
+    )
     left.set_title(f"{level.name}: {verdict}")
     base = sum(trial.seconds.values()) / trial.slowdown if trial.slowdown else 1.0
     start = 0.0
@@ -176,7 +182,9 @@ def explore_plans(level: Level, **start: Any) -> None:
     from course_lib.widgets import explore
 
     controls = {
-        name: ipywidgets.Dropdown(options=list(options), value=start.get(name, options[0]), description=name.replace("_", " "))
+        name: ipywidgets.Dropdown(
+            options=list(options), value=start.get(name, options[0]), description=name.replace("_", " ")
+        )
         for name, options in level.choices.items()
     }
     for control in controls.values():
@@ -197,10 +205,13 @@ def cost_figure(points: Mapping[str, tuple[float, float]], title: str) -> Figure
 
     figure, axes = plt.subplots(figsize=(7.2, 3.6))
     colors = ("blue", "orange", "green", "vermillion", "sky", "purple", "black", "grey")
-    for (label, (saved, cost)), color, marker in zip(points.items(), colors, MARKERS, strict=False):
+    for row, ((label, (saved, cost)), color, marker) in enumerate(zip(points.items(), colors, MARKERS, strict=False)):
         axes.plot(saved, cost, marker=marker, color=COLORS[color], markersize=9, linestyle="none")
-        axes.annotate(label, (saved, cost), (7, 5), textcoords="offset points", fontsize=9)
+        axes.annotate(label, (saved, cost), (8, 8 if row % 2 == 0 else -14), textcoords="offset points", fontsize=9)
     axes.axhline(0, color=COLORS["black"], linewidth=0.8)
+    axes.set_yscale("symlog", linthresh=30)  # one tool costs twenty times what the others do
+    axes.set_yticks([0, 10, 20, 30, 100, 300], ["0", "10", "20", "30", "100", "300"])
+    axes.minorticks_off()
     axes.set_xlim(0, 1.35 * max(saved for saved, _ in points.values()))
     axes.margins(y=0.2)
     axes.set_xlabel("GiB less at the peak")
@@ -209,8 +220,8 @@ def cost_figure(points: Mapping[str, tuple[float, float]], title: str) -> Figure
     return figure
 
 
-def allocator_figure(allocators: Mapping[str, CachingAllocator], names: Sequence[str], title: str) -> Figure:
-    """The segments of one or more allocators as bars: blocks in use filled and named, free ones hatched."""
+def allocator_figure(allocators: Mapping[str, CachingAllocator], title: str) -> Figure:
+    """The segments of one or more allocators as bars: blocks in use filled, free ones hatched, sizes in MiB."""
     from matplotlib import pyplot as plt
 
     mib = 2**20
@@ -229,9 +240,11 @@ def allocator_figure(allocators: Mapping[str, CachingAllocator], names: Sequence
                 linewidth=0.8,
                 height=0.7,
             )
-            if not is_free and block.size > 3 * mib:
-                label = names[block.owner] if block.owner < len(names) else ""
-                axes.text((block.start + block.size / 2) / mib, row, label, ha="center", va="center", fontsize=8)
+            if block.size > mib:
+                box = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none"} if is_free else None
+                middle = (block.start + block.size / 2) / mib
+                label = f"{block.size / mib:g}" + (" free" if is_free and block.size > 5 * mib else "")
+                axes.text(middle, row, label, ha="center", va="center", fontsize=8.5, bbox=box)
     axes.set_yticks(range(len(rows)), [who for who, _ in rows], fontsize=9)
     axes.invert_yaxis()
     axes.set_xlim(left=0)
