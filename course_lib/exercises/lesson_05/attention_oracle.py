@@ -126,8 +126,15 @@ def _future(fault: str, q_len: int, k_len: int, block_q: int, block_k: int) -> T
     return future
 
 
-def faulty(fault: str, q: Tensor, k: Tensor, v: Tensor, block_q: int, block_k: int, causal: bool) -> Tensor:
-    """What tiled attention gives with one fault, in float64."""
+def faulty(
+    fault: str, q: Tensor, k: Tensor, v: Tensor, block_q: int, block_k: int, causal: bool, guards_infinity: bool = True
+) -> Tensor:
+    """What tiled attention gives with one fault, in float64.
+
+    Args:
+        guards_infinity: a tile that is hidden from a query altogether, when none came before, changes nothing; else it
+            gives NaN. That matters for wrong masks alone.
+    """
     q, k, v = q.double(), k.double(), v.double()
     k_len, dim = k.shape[-2:]
     scale = {"forgets_scale": 1.0, "scales_by_head_dim": 1 / dim}.get(fault, 1 / math.sqrt(dim))
@@ -140,7 +147,7 @@ def faulty(fault: str, q: Tensor, k: Tensor, v: Tensor, block_q: int, block_k: i
         if causal and fault != "ignores_causal":
             tile = tile.masked_fill(future[:, j : j + block_k], -math.inf)
         new_max = torch.maximum(row_max, tile.amax(-1))
-        shift = torch.where(new_max == -math.inf, 0.0, new_max)
+        shift = torch.where(new_max == -math.inf, 0.0, new_max) if guards_infinity else new_max
         old, weights = torch.exp(row_max - shift), torch.exp(tile - shift[..., None])
         acc_scale = 1.0 if fault in ("keeps_accumulator_unscaled", "keeps_both_unscaled") else old[..., None]
         row_sum = row_sum * (1.0 if fault in ("keeps_sum_unscaled", "keeps_both_unscaled") else old) + weights.sum(-1)
@@ -189,13 +196,17 @@ def has_fault(
     def matches(case: Case, observation: Any, _: Any) -> bool:
         q, k, v = case.args[:3]
         causal, got = case.kwargs["causal"], get_out(observation)
-        wrong = faulty(fault, q, k, v, case.kwargs["block_q"], case.kwargs["block_k"], causal)
         truth, _ = attend(q, k, v, causal, torch.float64)
         if not isinstance(got, Tensor) or got.shape != truth.shape:
             return False
-        if is_close(wrong, truth, q.dtype):
-            fails = also_fails(case, observation) or out_problem(got, q, k, v, causal) is not None
-            return fails and is_close(got, truth, q.dtype)
-        return looks_like(got, wrong, truth, q.dtype)
+        for guards_infinity in (True, False):
+            blocks = case.kwargs["block_q"], case.kwargs["block_k"]
+            wrong = faulty(fault, q, k, v, *blocks, causal, guards_infinity)
+            if not is_close(wrong, truth, q.dtype):
+                if looks_like(got, wrong, truth, q.dtype):
+                    return True
+            elif is_close(got, truth, q.dtype):
+                return also_fails(case, observation) or out_problem(got, q, k, v, causal) is not None
+        return False
 
     return matches

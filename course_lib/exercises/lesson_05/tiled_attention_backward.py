@@ -38,7 +38,7 @@ def cases(seed: int) -> list[Case]:
         make(1, 2, 1, 9, 8, 4, 2, True),
         make(1, 2, 6, 7, 8, 64, 32, True),
         make(2, 1, 3, 5, 8, 1, 1, False),
-        make(2, 3, 7, 11, 4, 3, 4, True, size=64),
+        make(2, 3, 7, 11, 4, 3, 4, True, size=400),
         make(2, 3, 13, 29, 16, 4, 8, True, f16),
         make(2, 3, 13, 29, 16, 5, 7, False, bf16),
     ]

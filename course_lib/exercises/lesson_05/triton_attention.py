@@ -23,6 +23,8 @@ def cases(seed: int) -> list[Case]:
         return Case(label, (q * size, k, v), {"causal": causal, "block_q": 16, "block_k": 16})
 
     q_len = rng.randrange(2, 20)
+    q, k, v = oracle.inputs(generator, 1, 1, 4, 20, 16, torch.float32)
+    negative = ("all logits far below zero", (1000 * q.abs(), -k.abs(), v))
     return [
         make(1, 1, 16, 16, 16, False),
         make(1, 1, 16, 32, 16, False),
@@ -31,6 +33,7 @@ def cases(seed: int) -> list[Case]:
         make(1, 2, 7, 23, 32, True),
         make(2, 1, 20, 20, 16, True, torch.float16),
         make(1, 1, 3, 37, 16, False, size=30.0),
+        Case(*negative, {"causal": False, "block_q": 16, "block_k": 16}),
         make(1, 2, q_len, q_len + rng.randrange(1, 30), 16, rng.random() < 0.5),
     ]
 

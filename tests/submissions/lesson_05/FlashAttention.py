@@ -155,3 +155,19 @@ class FlashAttention(torch.autograd.Function):
     def backward(ctx, g):
         dq, dk, dv = attention.tiled_attention_backward(*ctx.saved_tensors, g, **ctx.how)
         return torch.zeros_like(dq), dk, dv, None, None, None
+
+# %% rejected: aligns_mask_to_start
+class FlashAttention(torch.autograd.Function):
+    # PyTorch's own is_causal, which is aligned to the start
+    @staticmethod
+    def forward(ctx, q, k, v, causal, block_q, block_k):
+        ctx.save_for_backward(q, k, v)
+        ctx.causal = causal
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+    @staticmethod
+    def backward(ctx, g):
+        with torch.enable_grad():
+            leaves = [t.detach().requires_grad_() for t in ctx.saved_tensors]
+            out = F.scaled_dot_product_attention(*leaves, is_causal=ctx.causal)
+        return *torch.autograd.grad(out, leaves, g), None, None, None

@@ -585,3 +585,150 @@ def tiled_attention(q, k, v, *, block_q, block_k, causal, memory):
 # %% rejected: -
 def tiled_attention(q, k, v, *, block_q, block_k, causal, memory):
     return torch.full_like(q, float("nan")), torch.full(q.shape[:3], float("nan"))
+
+# %% rejected: keeps_sum_unscaled
+def tiled_attention(q, k, v, *, block_q, block_k, causal, memory):
+    N, M = q.shape[2], k.shape[2]
+    out, lse = torch.empty_like(q), torch.empty(q.shape[:3])
+    for i in range(0, N, block_q):
+        qt = memory.load(q[:, :, i : i + block_q])
+        m, l, o = torch.full(qt.shape[:3], -math.inf), torch.zeros(qt.shape[:3]), torch.zeros(qt.shape)
+        for j in range(0, M, block_k):
+            kt, vt = memory.load(k[:, :, j : j + block_k]), memory.load(v[:, :, j : j + block_k])
+            s = qt.float() @ kt.float().mT / math.sqrt(q.shape[-1])
+            if causal:
+                s[..., torch.arange(j, j + s.shape[-1]) > torch.arange(i, i + s.shape[-2])[:, None] + M - N] = -math.inf
+            n = torch.maximum(m, s.amax(-1))
+            p, c = torch.exp(s - n[..., None]), torch.exp(m - n)
+            l, o, m = l + p.sum(-1), o * c[..., None] + p @ vt.float(), n
+            memory.free(kt, vt)
+        memory.store(o / l[..., None], out[:, :, i : i + block_q])
+        lse[:, :, i : i + block_q] = m + l.log()
+        memory.free(qt)
+    return out, lse
+
+# %% rejected: scales_by_head_dim
+def tiled_attention(q, k, v, *, block_q, block_k, causal, memory):
+    N, M = q.shape[2], k.shape[2]
+    out, lse = torch.empty_like(q), torch.empty(q.shape[:3])
+    for i in range(0, N, block_q):
+        qt = memory.load(q[:, :, i : i + block_q])
+        m, l, o = torch.full(qt.shape[:3], -math.inf), torch.zeros(qt.shape[:3]), torch.zeros(qt.shape)
+        for j in range(0, M, block_k):
+            kt, vt = memory.load(k[:, :, j : j + block_k]), memory.load(v[:, :, j : j + block_k])
+            s = qt.float() @ kt.float().mT / q.shape[-1]
+            if causal:
+                s[..., torch.arange(j, j + s.shape[-1]) > torch.arange(i, i + s.shape[-2])[:, None] + M - N] = -math.inf
+            n = torch.maximum(m, s.amax(-1))
+            p, c = torch.exp(s - n[..., None]), torch.exp(m - n)
+            l, o, m = l * c + p.sum(-1), o * c[..., None] + p @ vt.float(), n
+            memory.free(kt, vt)
+        memory.store(o / l[..., None], out[:, :, i : i + block_q])
+        lse[:, :, i : i + block_q] = m + l.log()
+        memory.free(qt)
+    return out, lse
+
+# %% rejected: hides_own_position
+def tiled_attention(q, k, v, *, block_q, block_k, causal, memory):
+    N, M = q.shape[2], k.shape[2]
+    out, lse = torch.empty_like(q), torch.empty(q.shape[:3])
+    for i in range(0, N, block_q):
+        qt = memory.load(q[:, :, i : i + block_q])
+        m, l, o = torch.full(qt.shape[:3], -1e30), torch.zeros(qt.shape[:3]), torch.zeros(qt.shape)
+        for j in range(0, M, block_k):
+            kt, vt = memory.load(k[:, :, j : j + block_k]), memory.load(v[:, :, j : j + block_k])
+            s = qt.float() @ kt.float().mT / math.sqrt(q.shape[-1])
+            if causal:
+                s[..., torch.arange(j, j + s.shape[-1]) >= torch.arange(i, i + s.shape[-2])[:, None] + M - N] = -math.inf
+            n = torch.maximum(m, s.amax(-1))
+            p, c = torch.exp(s - n[..., None]), torch.exp(m - n)
+            l, o, m = l * c + p.sum(-1), o * c[..., None] + p @ vt.float(), n
+            memory.free(kt, vt)
+        memory.store(o / l[..., None], out[:, :, i : i + block_q])
+        lse[:, :, i : i + block_q] = m + l.log()
+        memory.free(qt)
+    return out, lse
+
+# %% rejected: ignores_causal
+def tiled_attention(q, k, v, *, block_q, block_k, causal, memory):
+    N, M = q.shape[2], k.shape[2]
+    out, lse = torch.empty_like(q), torch.empty(q.shape[:3])
+    for i in range(0, N, block_q):
+        qt = memory.load(q[:, :, i : i + block_q])
+        m, l, o = torch.full(qt.shape[:3], -math.inf), torch.zeros(qt.shape[:3]), torch.zeros(qt.shape)
+        for j in range(0, M, block_k):
+            kt, vt = memory.load(k[:, :, j : j + block_k]), memory.load(v[:, :, j : j + block_k])
+            s = qt.float() @ kt.float().mT / math.sqrt(q.shape[-1])
+            if not causal and causal:
+                s[..., torch.arange(j, j + s.shape[-1]) > torch.arange(i, i + s.shape[-2])[:, None] + M - N] = -math.inf
+            n = torch.maximum(m, s.amax(-1))
+            p, c = torch.exp(s - n[..., None]), torch.exp(m - n)
+            l, o, m = l * c + p.sum(-1), o * c[..., None] + p @ vt.float(), n
+            memory.free(kt, vt)
+        memory.store(o / l[..., None], out[:, :, i : i + block_q])
+        lse[:, :, i : i + block_q] = m + l.log()
+        memory.free(qt)
+    return out, lse
+
+# %% rejected: never_normalises
+def tiled_attention(q, k, v, *, block_q, block_k, causal, memory):
+    N, M = q.shape[2], k.shape[2]
+    out, lse = torch.empty_like(q), torch.empty(q.shape[:3])
+    for i in range(0, N, block_q):
+        qt = memory.load(q[:, :, i : i + block_q])
+        m, l, o = torch.full(qt.shape[:3], -math.inf), torch.zeros(qt.shape[:3]), torch.zeros(qt.shape)
+        for j in range(0, M, block_k):
+            kt, vt = memory.load(k[:, :, j : j + block_k]), memory.load(v[:, :, j : j + block_k])
+            s = qt.float() @ kt.float().mT / math.sqrt(q.shape[-1])
+            if causal:
+                s[..., torch.arange(j, j + s.shape[-1]) > torch.arange(i, i + s.shape[-2])[:, None] + M - N] = -math.inf
+            n = torch.maximum(m, s.amax(-1))
+            p, c = torch.exp(s - n[..., None]), torch.exp(m - n)
+            l, o, m = l * c + p.sum(-1), o * c[..., None] + p @ vt.float(), n
+            memory.free(kt, vt)
+        memory.store(o, out[:, :, i : i + block_q])
+        lse[:, :, i : i + block_q] = m + l.log()
+        memory.free(qt)
+    return out, lse
+
+# %% rejected: returns_sum_for_logsumexp
+def tiled_attention(q, k, v, *, block_q, block_k, causal, memory):
+    N, M = q.shape[2], k.shape[2]
+    out, lse = torch.empty_like(q), torch.empty(q.shape[:3])
+    for i in range(0, N, block_q):
+        qt = memory.load(q[:, :, i : i + block_q])
+        m, l, o = torch.full(qt.shape[:3], -math.inf), torch.zeros(qt.shape[:3]), torch.zeros(qt.shape)
+        for j in range(0, M, block_k):
+            kt, vt = memory.load(k[:, :, j : j + block_k]), memory.load(v[:, :, j : j + block_k])
+            s = qt.float() @ kt.float().mT / math.sqrt(q.shape[-1])
+            if causal:
+                s[..., torch.arange(j, j + s.shape[-1]) > torch.arange(i, i + s.shape[-2])[:, None] + M - N] = -math.inf
+            n = torch.maximum(m, s.amax(-1))
+            p, c = torch.exp(s - n[..., None]), torch.exp(m - n)
+            l, o, m = l * c + p.sum(-1), o * c[..., None] + p @ vt.float(), n
+            memory.free(kt, vt)
+        memory.store(o / l[..., None], out[:, :, i : i + block_q])
+        lse[:, :, i : i + block_q] = l
+        memory.free(qt)
+    return out, lse
+
+# %% rejected: logsumexp_in_base_two
+def tiled_attention(q, k, v, *, block_q, block_k, causal, memory):
+    N, M = q.shape[2], k.shape[2]
+    out, lse = torch.empty_like(q), torch.empty(q.shape[:3])
+    for i in range(0, N, block_q):
+        qt = memory.load(q[:, :, i : i + block_q])
+        m, l, o = torch.full(qt.shape[:3], -math.inf), torch.zeros(qt.shape[:3]), torch.zeros(qt.shape)
+        for j in range(0, M, block_k):
+            kt, vt = memory.load(k[:, :, j : j + block_k]), memory.load(v[:, :, j : j + block_k])
+            s = qt.float() @ kt.float().mT / math.sqrt(q.shape[-1])
+            if causal:
+                s[..., torch.arange(j, j + s.shape[-1]) > torch.arange(i, i + s.shape[-2])[:, None] + M - N] = -math.inf
+            n = torch.maximum(m, s.amax(-1))
+            p, c = torch.exp(s - n[..., None]), torch.exp(m - n)
+            l, o, m = l * c + p.sum(-1), o * c[..., None] + p @ vt.float(), n
+            memory.free(kt, vt)
+        memory.store(o / l[..., None], out[:, :, i : i + block_q])
+        lse[:, :, i : i + block_q] = (m + l.log()) / math.log(2)
+        memory.free(qt)
+    return out, lse

@@ -446,3 +446,147 @@ def triton_attention(q, k, v, causal, block_q=16, block_k=16):
 # %% rejected: -
 def triton_attention(q, k, v, causal, block_q=16, block_k=16):
     return torch.zeros_like(q)
+
+# %% rejected: keeps_sum_unscaled
+@triton.jit
+def kernel(qp, kp, vp, op, N, M, scale, D: tl.constexpr, BQ: tl.constexpr, BK: tl.constexpr, CAUSAL: tl.constexpr):
+    h = tl.program_id(1)
+    r = tl.program_id(0) * BQ + tl.arange(0, BQ)
+    d = tl.arange(0, D)
+    at = (h * N + r[:, None]) * D + d[None, :]
+    q = tl.load(qp + at, mask=r[:, None] < N, other=0.0)
+    m = tl.full((BQ,), -float("inf"), tl.float32)
+    l = tl.zeros((BQ,), tl.float32)
+    o = tl.zeros((BQ, D), tl.float32)
+    for j in range(0, M, BK):
+        c = j + tl.arange(0, BK)
+        kat = (h * M + c[:, None]) * D + d[None, :]
+        k = tl.load(kp + kat, mask=c[:, None] < M, other=0.0)
+        v = tl.load(vp + kat, mask=c[:, None] < M, other=0.0)
+        s = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+        s = tl.where(c[None, :] < M, s, -float("inf"))
+        if CAUSAL:
+            s = tl.where(c[None, :] <= r[:, None] + M - N, s, -float("inf"))
+        n = tl.maximum(m, tl.max(s, 1))
+        a = tl.exp(m - n)
+        p = tl.exp(s - n[:, None])
+        l = l + tl.sum(p, 1)
+        o = o * a[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
+        m = n
+    tl.store(op + at, (o / l[:, None]).to(op.dtype.element_ty), mask=r[:, None] < N)
+
+
+def triton_attention(q, k, v, causal, block_q=16, block_k=16):
+    B, H, N, D = q.shape
+    out = torch.empty_like(q)
+    grid = (triton.cdiv(N, block_q), B * H)
+    kernel[grid](q, k, v, out, N, k.shape[2], D**-0.5, D=D, BQ=block_q, BK=block_k, CAUSAL=causal)
+    return out
+
+# %% rejected: starts_maximum_at_zero
+@triton.jit
+def kernel(qp, kp, vp, op, N, M, scale, D: tl.constexpr, BQ: tl.constexpr, BK: tl.constexpr, CAUSAL: tl.constexpr):
+    h = tl.program_id(1)
+    r = tl.program_id(0) * BQ + tl.arange(0, BQ)
+    d = tl.arange(0, D)
+    at = (h * N + r[:, None]) * D + d[None, :]
+    q = tl.load(qp + at, mask=r[:, None] < N, other=0.0)
+    m = tl.zeros((BQ,), tl.float32)
+    l = tl.zeros((BQ,), tl.float32)
+    o = tl.zeros((BQ, D), tl.float32)
+    for j in range(0, M, BK):
+        c = j + tl.arange(0, BK)
+        kat = (h * M + c[:, None]) * D + d[None, :]
+        k = tl.load(kp + kat, mask=c[:, None] < M, other=0.0)
+        v = tl.load(vp + kat, mask=c[:, None] < M, other=0.0)
+        s = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+        s = tl.where(c[None, :] < M, s, -float("inf"))
+        if CAUSAL:
+            s = tl.where(c[None, :] <= r[:, None] + M - N, s, -float("inf"))
+        n = tl.maximum(m, tl.max(s, 1))
+        a = tl.exp(m - n)
+        p = tl.exp(s - n[:, None])
+        l = l * a + tl.sum(p, 1)
+        o = o * a[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
+        m = n
+    tl.store(op + at, (o / l[:, None]).to(op.dtype.element_ty), mask=r[:, None] < N)
+
+
+def triton_attention(q, k, v, causal, block_q=16, block_k=16):
+    B, H, N, D = q.shape
+    out = torch.empty_like(q)
+    grid = (triton.cdiv(N, block_q), B * H)
+    kernel[grid](q, k, v, out, N, k.shape[2], D**-0.5, D=D, BQ=block_q, BK=block_k, CAUSAL=causal)
+    return out
+
+# %% rejected: hides_own_position
+@triton.jit
+def kernel(qp, kp, vp, op, N, M, scale, D: tl.constexpr, BQ: tl.constexpr, BK: tl.constexpr, CAUSAL: tl.constexpr):
+    h = tl.program_id(1)
+    r = tl.program_id(0) * BQ + tl.arange(0, BQ)
+    d = tl.arange(0, D)
+    at = (h * N + r[:, None]) * D + d[None, :]
+    q = tl.load(qp + at, mask=r[:, None] < N, other=0.0)
+    m = tl.full((BQ,), -float("inf"), tl.float32)
+    l = tl.zeros((BQ,), tl.float32)
+    o = tl.zeros((BQ, D), tl.float32)
+    for j in range(0, M, BK):
+        c = j + tl.arange(0, BK)
+        kat = (h * M + c[:, None]) * D + d[None, :]
+        k = tl.load(kp + kat, mask=c[:, None] < M, other=0.0)
+        v = tl.load(vp + kat, mask=c[:, None] < M, other=0.0)
+        s = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+        s = tl.where(c[None, :] < M, s, -float("inf"))
+        if CAUSAL:
+            s = tl.where(c[None, :] < r[:, None] + M - N, s, -float("inf"))
+        n = tl.maximum(m, tl.max(s, 1))
+        a = tl.exp(m - n)
+        p = tl.exp(s - n[:, None])
+        l = l * a + tl.sum(p, 1)
+        o = o * a[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
+        m = n
+    tl.store(op + at, (o / l[:, None]).to(op.dtype.element_ty), mask=r[:, None] < N)
+
+
+def triton_attention(q, k, v, causal, block_q=16, block_k=16):
+    B, H, N, D = q.shape
+    out = torch.empty_like(q)
+    grid = (triton.cdiv(N, block_q), B * H)
+    kernel[grid](q, k, v, out, N, k.shape[2], D**-0.5, D=D, BQ=block_q, BK=block_k, CAUSAL=causal)
+    return out
+
+# %% rejected: inverts_mask
+@triton.jit
+def kernel(qp, kp, vp, op, N, M, scale, D: tl.constexpr, BQ: tl.constexpr, BK: tl.constexpr, CAUSAL: tl.constexpr):
+    h = tl.program_id(1)
+    r = tl.program_id(0) * BQ + tl.arange(0, BQ)
+    d = tl.arange(0, D)
+    at = (h * N + r[:, None]) * D + d[None, :]
+    q = tl.load(qp + at, mask=r[:, None] < N, other=0.0)
+    m = tl.full((BQ,), -float("inf"), tl.float32)
+    l = tl.zeros((BQ,), tl.float32)
+    o = tl.zeros((BQ, D), tl.float32)
+    for j in range(0, M, BK):
+        c = j + tl.arange(0, BK)
+        kat = (h * M + c[:, None]) * D + d[None, :]
+        k = tl.load(kp + kat, mask=c[:, None] < M, other=0.0)
+        v = tl.load(vp + kat, mask=c[:, None] < M, other=0.0)
+        s = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+        s = tl.where(c[None, :] < M, s, -float("inf"))
+        if CAUSAL:
+            s = tl.where(c[None, :] > r[:, None] + M - N, s, -float("inf"))
+        n = tl.maximum(m, tl.max(s, 1))
+        a = tl.exp(m - n)
+        p = tl.exp(s - n[:, None])
+        l = l * a + tl.sum(p, 1)
+        o = o * a[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
+        m = n
+    tl.store(op + at, (o / l[:, None]).to(op.dtype.element_ty), mask=r[:, None] < N)
+
+
+def triton_attention(q, k, v, causal, block_q=16, block_k=16):
+    B, H, N, D = q.shape
+    out = torch.empty_like(q)
+    grid = (triton.cdiv(N, block_q), B * H)
+    kernel[grid](q, k, v, out, N, k.shape[2], D**-0.5, D=D, BQ=block_q, BK=block_k, CAUSAL=causal)
+    return out
