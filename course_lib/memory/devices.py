@@ -6,6 +6,7 @@ fake CPU tensors. What names "cuda" is led to them, and what moves saved tensors
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -30,8 +31,16 @@ class CudaMeansFake(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
-        if func is torch.Tensor.cuda:
+        if func in (torch.Tensor.cuda, torch.Tensor.pin_memory):
             return args[0]
+        if func is torch.Tensor.__deepcopy__:
+            with warnings.catch_warnings():
+                # it asks for the address, which a fake tensor has not
+                warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor", UserWarning)
+                return func(*args, **kwargs)
+        if func is torch.device:  # torch.device("cuda", 0) too
+            name = args[0] if args else kwargs.get("type", kwargs.get("device"))
+            return torch.device("cpu") if _is_cuda(name) else func(*args, **kwargs)
         if func in (torch.Tensor.numpy, torch.Tensor.__array__):
             raise DryRunError(
                 "A dry run knows shapes, not values: it cannot make a NumPy array. Leave the conversion out of the step."
@@ -54,8 +63,20 @@ def cuda_means_fake(ledger: MemoryLedger, mode: FakeTensorMode) -> Iterator[None
         save_on_cpu = torch.autograd.graph.save_on_cpu
         stack.enter_context(mock.patch.object(save_on_cpu, "__init__", _counted_apart(ledger)))
         stack.enter_context(mock.patch.object(torch.utils, "swap_tensors", _swap_fakes(torch.utils.swap_tensors, mode)))
+        for name, answer in (
+            ("synchronize", None),
+            ("empty_cache", None),
+            ("reset_peak_memory_stats", None),
+            ("memory_allocated", lambda: ledger.live_bytes),
+            ("max_memory_allocated", lambda: ledger.peak_bytes),
+        ):
+            stack.enter_context(mock.patch.object(torch.cuda, name, _answers(answer)))
         stack.enter_context(CudaMeansFake())
         yield
+
+
+def _answers(answer: Callable[[], int] | None) -> Callable[..., int | None]:
+    return lambda device=None: answer() if answer else None
 
 
 def _on_cpu(init: Callable[..., None]) -> Callable[..., None]:

@@ -20,6 +20,7 @@ PRECISIONS = ("fp32", "fp16", "bf16")
 CHECKPOINTS = ("none", "blocks")
 ATTENTIONS = ("naive", "sdpa")
 OPTIMIZERS = ("adamw", "adamw8bit", "sgd")
+MAX_ELEMENTS = 2**59  # of one tensor: PyTorch counts its bytes in 63 bits
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,11 @@ class Setup:
             raise ValueError(
                 f"seq must be at most {self.model.positions}, what {self.model.name} was made for; got {self.seq}."
             )
+        model = self.model
+        widest = max(model.vocab, 3 * model.heads * model.head_dim, model.mlp_hidden, model.heads * self.seq)
+        largest = MAX_ELEMENTS // (self.seq * widest)
+        if self.batch > largest:
+            raise ValueError(f"batch must be at most {largest:,} for {self.seq} tokens; got {self.batch}.")
         if self.precision == "bf16" and not self.gpu.has_bf16:
             raise ValueError(
                 f"precision bf16 needs compute capability 8.0; {self.gpu.name} has "

@@ -3,7 +3,8 @@
 A storage is counted once, however many tensors look at it, at the size that CUDA's caching allocator would hand out
 (a multiple of 512 bytes). The ledger keeps weak references alone: nothing it does keeps a tensor alive.
 
-What it cannot see: workspaces inside kernels, the CUDA context, fragmentation.
+What it cannot see: workspaces inside kernels, the CUDA context, fragmentation; a storage that is resized by hand
+(`untyped_storage().resize_(0)`, which is no operation); what another thread makes.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from course_lib.memory.watching import Watcher
 
 # Operations that say nothing about the phase: `loss.item()` after the step does not begin a forward pass.
 NEUTRAL = {"aten._local_scalar_dense.default", "aten.detach.default", "aten.lift_fresh.default"}
+# Their storage was made by no operation: from a Python list, by `copy.deepcopy`, by `torch.load`.
+MADE_ELSEWHERE = {"aten.lift_fresh.default", "aten.set_.source_Storage_storage_offset"}
 # Namespaces whose operations make no tensor: the profiler's marks, and questions about a tensor's device or shape.
 SILENT = ("profiler.", "prim.")
 
@@ -248,7 +251,7 @@ class MemoryLedger(TorchDispatchMode):
                 if "resize" in name or "set_" in name or name.endswith("out"):
                     self._resized(record, storage, name)
                 continue
-            if name != "aten.lift_fresh.default":
+            if name not in MADE_ELSEWHERE:
                 if older is None:
                     older = storage_keys((args, kwargs))
                 if storage._cdata in older:
@@ -345,4 +348,4 @@ class MemoryLedger(TorchDispatchMode):
     def refuse_if_full(self, what: str) -> None:
         """Raise `SimulatedOutOfMemoryError` if more is alive than the capacity."""
         if self.capacity_bytes is not None and sum(self._live) > self.capacity_bytes:
-            self._refuse_what_does_not_fit(1, what)
+            self._refuse_what_does_not_fit(sum(self._live) - self.capacity_bytes, what)

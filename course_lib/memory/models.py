@@ -77,6 +77,11 @@ MODELS: dict[str, ModelConfig] = {row["name"]: _model(row) for row in read_rows(
 LLAMA_LIKE = ("llama", "mistral", "qwen2", "qwen3", "smollm3")
 
 
+# Beyond these a configuration is broken rather than large; PyTorch counts bytes in 63 bits.
+MAX_LAYERS = 10_000
+MAX_PARAMETERS = 10**15
+
+
 def find_model(name: str) -> ModelConfig:
     """A row of `MODELS` by its name, whatever its case, or a Hugging Face configuration by its path.
 
@@ -103,7 +108,7 @@ def read_config(path: str | Path) -> ModelConfig:
     path = Path(path)
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{path} must be a JSON file; {error}.") from None
     if not isinstance(config, dict):
         raise ValueError(f"{path} must hold a JSON object; got {type(config).__name__}.")
@@ -124,7 +129,16 @@ def read_config(path: str | Path) -> ModelConfig:
         raise ValueError(
             f"{path}: heads must be a multiple of key-value heads; got {shape['heads']}, {shape['kv_heads']}."
         )
-    return ModelConfig(name=name, source=str(path), **shape)
+    if shape["kind"] == "llama" and shape["head_dim"] % 2:
+        raise ValueError(f"{path}: head_dim must be even for rotary positions; got {shape['head_dim']}.")
+    if not isinstance(shape["tied"], bool):
+        raise ValueError(f"{path}: tie_word_embeddings must be true or false; got {shape['tied']!r}.")
+    if shape["layers"] > MAX_LAYERS:
+        raise ValueError(f"{path}: layers must be at most {MAX_LAYERS:,}; got {shape['layers']}.")
+    model = ModelConfig(name=name, source=str(path), **shape)
+    if model.parameters > MAX_PARAMETERS:
+        raise ValueError(f"{path}: parameters must be at most {MAX_PARAMETERS:,}; got {model.parameters}.")
+    return model
 
 
 def _need(config: dict[str, Any], path: Path, key: str) -> int:
@@ -135,13 +149,15 @@ def _need(config: dict[str, Any], path: Path, key: str) -> int:
 
 
 def _size(value: Any, path: Path, key: str) -> int:
-    if not isinstance(value, int) or value < 1:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{path}: {key} must be a whole number of 1 or more; got {value!r}.")
     return value
 
 
 def _gpt2_shape(config: dict[str, Any], path: Path) -> dict[str, Any]:
     hidden, heads = _need(config, path, "n_embd"), _need(config, path, "n_head")
+    if hidden % heads:
+        raise ValueError(f"{path}: n_embd must be a multiple of n_head; got {hidden}, {heads}.")
     return {
         "kind": "gpt2",
         "layers": _need(config, path, "n_layer"),

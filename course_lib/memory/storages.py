@@ -103,6 +103,8 @@ def plain_tensors(tensor: torch.Tensor) -> list[torch.Tensor]:
         return [tensor._indices(), tensor._values()]
     if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
         return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
     return []  # other layouts do not occur in training
 
 

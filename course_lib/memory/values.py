@@ -72,6 +72,9 @@ class ShapesOnly(FakeTensorMode):
             known(self, args, out)
         return out
 
+    def __deepcopy__(self, memo: Any) -> ShapesOnly:
+        return self  # a copied model, such as an average of the weights, belongs to the same dry run
+
     def know(self, tensor: Any, value: bool | int | float) -> None:
         """From here on, FakeTensor knows this one-element tensor's value, until somebody writes to it."""
         if isinstance(tensor, FakeTensor) and tensor.constant is None and tensor.numel() == 1:
@@ -124,6 +127,8 @@ KNOWN_RESULTS: dict[Any, Any] = {
     aten.ones.default: lambda mode, args, out: mode.know(out, 1),
     aten.all.default: lambda mode, args, out: mode.know(out, True),
     aten.any.default: lambda mode, args, out: mode.know(out, False),
+    aten._is_all_true.default: lambda mode, args, out: mode.know(out, True),
+    aten._is_any_true.default: lambda mode, args, out: mode.know(out, False),
     aten.isfinite.default: lambda mode, args, out: mode.know(out, True),
     aten.isnan.default: lambda mode, args, out: mode.know(out, False),
     aten.isinf.default: lambda mode, args, out: mode.know(out, False),
@@ -151,7 +156,7 @@ def _answer_or_refuse(func: Any, args: Any, error: Exception) -> Any:
         raise DryRunError(
             f"{NO_VALUES}: it cannot read a whole number from a tensor. Keep it as a tensor, or take it from a shape."
         ) from error
-    if func is aten.equal.default:
+    if func in (aten.equal.default, aten.allclose.default):
         return True
     if isinstance(error, DynamicOutputShapeException):
         raise DryRunError(

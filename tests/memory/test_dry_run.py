@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import math
 import warnings
@@ -180,6 +181,13 @@ class TestOutOfMemory:
                 dry_run(lambda: build(torch.optim.SGD), one, gpu=tiny_gpu(needed.peak_bytes - 512))
             assert caught.value.phase == "backward"
 
+    def test_says_how_much_too_much_the_optimizers_state_is(self):
+        with pytest.raises(SimulatedOutOfMemoryError) as caught:
+            dry_run(build, step, gpu=tiny_gpu(9 * MIB))  # 8 MiB of weights, 16 of AdamW's moments
+        error = caught.value
+        assert (error.phase, error.operation, error.free_bytes) == ("build", "the optimizer's state", 0)
+        assert error.requested_bytes == sum(error.live_by_category.values()) - 9 * MIB > 14 * MIB
+
     def test_can_be_caught_and_tried_again_inside_a_step(self):
         """The usual loop that halves the batch until it fits."""
         sizes = []
@@ -240,6 +248,42 @@ class TestStepsForCuda:
             warnings.simplefilter("error")
             dry_run(build_cuda, step_cuda, gpu="T4")
         assert done == [2.0]  # the step was not skipped
+
+    def test_device_objects_and_pinned_memory(self):
+        device = torch.device("cuda", 0)  # made outside, as scripts do
+
+        def step_cuda(model, optimizer, x):
+            assert torch.device("cuda", 0) == torch.device("cuda:0") == torch.device(type="cuda", index=0)
+            step(model.to(device), optimizer, x.pin_memory().to(device, non_blocking=True).cuda(0))
+
+        assert dry_run(build, step_cuda).peak_bytes == dry_run(build, step).peak_bytes
+
+    def test_questions_about_cudas_memory_are_answered_by_the_ledger(self):
+        def step_cuda(model, optimizer, x):
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            step(model, optimizer, x)
+            torch.cuda.synchronize()
+            seen.append((before, torch.cuda.memory_allocated("cuda"), torch.cuda.max_memory_allocated()))
+
+        seen = []
+        report = dry_run(build, step_cuda)
+        assert seen == [(report.start_bytes, report.live_bytes, report.peak_bytes)]
+
+    def test_a_copy_of_the_model_for_an_average(self):
+        def build_average():
+            model, optimizer, x = build()
+            return model, optimizer, x, copy.deepcopy(model), torch.optim.swa_utils.AveragedModel(model)
+
+        def step_average(model, optimizer, x, frozen, average):
+            step(model, optimizer, x)
+            with torch.no_grad():
+                frozen(x)
+            average.update_parameters(model)
+
+        one = dry_run(build, step).peak_by_category["parameter"]
+        assert dry_run(build_average, step_average).peak_by_category["parameter"] == 3 * one
 
     def test_autocast_keeps_casts_of_weights_and_can_be_told_not_to(self):
         def once(cache_enabled):
@@ -326,6 +370,12 @@ class TestStepsForCuda:
         assert dry_run(lambda: (), lambda: torch.zeros(1024).sum() and None).peak_bytes >= 4096
 
 
+def in_anomaly_mode(x):
+    with warnings.catch_warnings(), torch.autograd.set_detect_anomaly(True):
+        warnings.simplefilter("ignore")
+        x.clone().requires_grad_().exp().sum().backward()
+
+
 class TestValues:
     """Reads are answered so that an ordinary step goes on, or refused in the course's words."""
 
@@ -344,6 +394,8 @@ class TestValues:
         lambda x: torch.tensor(0.5).item() == 0.5 or 1 / 0,
         lambda x: (torch.tensor(2) + 3).item() == 5 or 1 / 0,
         lambda x: torch.equal(x, x) or 1 / 0,
+        lambda x: torch.allclose(x, x) or 1 / 0,
+        lambda x: in_anomaly_mode(x),
         lambda x: all(torch.isfinite(row).all() for row in x) or 1 / 0,
     ])  # fmt: skip
     def test_answered(self, read):

@@ -95,10 +95,23 @@ class TestModels:
         ({**LLAMA, "num_key_value_heads": 3}, "multiple"),
         ({**GPT2, "n_embd": "wide"}, "whole number|unsupported"),
         ({**GPT2, "n_head": 0}, "whole number"),
+        ({**GPT2, "n_layer": True}, "whole number"),
+        ({**GPT2, "n_embd": 5, "n_head": 2}, "n_embd must be a multiple of n_head"),
+        ({**GPT2, "n_layer": 100_000_000}, "layers must be at most"),
+        ({**GPT2, "vocab_size": 10**20}, "parameters must be at most"),
+        ({**GPT2, "tie_word_embeddings": "no"}, "tie_word_embeddings must be true or false"),
+        ({**LLAMA, "head_dim": 3}, "head_dim must be even"),
     ])  # fmt: skip
     def test_refuses_what_it_cannot_build(self, config_file, content, message):
         with pytest.raises(ValueError, match=f"(?s){message}"):
             find_model(config_file(content))
+
+    @pytest.mark.parametrize("text", ["[" * 100_000, '{"n_embd": ' + "9" * 5000 + "}", "{", "\ufeff{}"])
+    def test_refuses_what_is_no_json(self, tmp_path, text):
+        path = tmp_path / "config.json"
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(ValueError, match="must be a JSON file"):
+            find_model(str(path))
 
 
 def read_config_of(content):
@@ -142,6 +155,8 @@ class TestForecast:
         ({"seq": 2048}, "seq must be at most 1024"),
         ({"batch": 0}, "batch must be 1 or more"),
         ({"precision": "fp8"}, "precision must be one of"),
+        ({"batch": 10**12}, "batch must be at most"),
+        ({"batch": 10**30}, "batch must be at most"),
     ])  # fmt: skip
     def test_refuses_impossible_setups(self, options, message):
         with pytest.raises(ValueError, match=message):
@@ -178,6 +193,7 @@ class TestCommand:
         (["gpt2", "--precision", "bf16"], "needs compute capability"),
         (["gpt2", "--seq", "5000"], "at most 1024"),
         (["gpt2", "--optimizer", "lion"], "lion"),
+        (["gpt2", "--batch", "9" * 30], "batch must be at most"),
     ])  # fmt: skip
     def test_bad_input_ends_with_an_error_and_a_status(self, arguments, message):
         result = self.run(*arguments)

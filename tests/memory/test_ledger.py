@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import io
+import warnings
 import weakref
 
 import hypothesis
@@ -99,6 +102,32 @@ class TestBirthsAndDeaths:
             x = torch.eye(64).to_sparse()
             assert ledger.live_bytes >= 64 * (8 + 8 + 4)
             del x
+        assert ledger.live_bytes == 0
+
+    @pytest.mark.parametrize("layout", ["csr", "csc", "bsr", "bsc"])
+    def test_compressed_sparse_tensors_count_by_their_parts(self, layout):
+        x = torch.eye(64)
+        block_size = (4, 4) if layout.startswith("b") else ()
+        with MemoryLedger() as ledger, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PyTorch calls the layouts a beta
+            sparse = getattr(x, f"to_sparse_{layout}")(*([block_size] if block_size else []))
+            rows = 64 // block_size[0] if block_size else 64
+            values = rows * (block_size[0] * block_size[1] if block_size else 1) * 4
+            assert ledger.live_bytes >= (rows + 1) * 8 + rows * 8 + values
+            del sparse
+        assert ledger.live_bytes == 0
+
+    def test_copies_and_loaded_tensors_count(self):
+        older = torch.zeros(256)
+        file = io.BytesIO()
+        torch.save(older, file)
+        file.seek(0)
+        with MemoryLedger() as ledger:
+            copied = copy.deepcopy({"weight": older})
+            assert ledger.live_bytes == KIB
+            loaded = torch.load(file)
+            assert ledger.live_bytes == 2 * KIB
+            del copied, loaded
         assert ledger.live_bytes == 0
 
     def test_operations_with_several_results(self):
