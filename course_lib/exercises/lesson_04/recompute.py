@@ -41,7 +41,10 @@ PEAK_ALLOWANCE = 1.1  # of the reference's peak; an input that is copied, not ke
 
 def cases(seed: int) -> list[Case]:
     draw = random.Random(seed)
-    sizes = [(2, 3) if i < PROGRAMS.index("dropout") else (draw.randint(5, 9), draw.randint(10, 14)) for i in range(len(PROGRAMS))]
+    sizes = [
+        (2, 3) if i < PROGRAMS.index("dropout") else (draw.randint(5, 9), draw.randint(10, 14))
+        for i in range(len(PROGRAMS))
+    ]
     sizes[-1] = (draw.randint(300, 500), draw.randint(15, 25))  # long enough for activations to outweigh weights
     small = [Case(name, (name, *size, draw.randrange(2**31))) for name, size in zip(PROGRAMS, sizes, strict=True)]
     more = [
