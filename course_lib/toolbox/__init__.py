@@ -44,7 +44,7 @@ _HOME_OF = {
     "CAPSTONE_CONFIG": "capstone",
     "CAPSTONE_GLOBAL_BATCH": "capstone",
     "CAPSTONE_GPU": "capstone",
-    "capstone_plan": "levels",
+    "capstone_plan": "capstone",
     "capstone_step": "capstone",
     "hidden_states": "capstone",
 }

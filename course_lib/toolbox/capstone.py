@@ -78,3 +78,18 @@ def capstone_step(
     scaler.step(optimizer)
     scaler.update()
     return mean
+
+
+def capstone_plan() -> Plan:
+    """A plan for the capstone: 1.21 billion parameters, 32 sequences of 2,048 tokens, one T4."""
+    from .plans import Plan  # plans.py judges with the step above
+
+    return Plan(
+        precision="fp16",
+        attention="sdpa",
+        micro_batch=1,
+        accumulation=CAPSTONE_GLOBAL_BATCH,
+        checkpoint_blocks=CAPSTONE_CONFIG.n_layer,
+        chunk_tokens=512,
+        optimizer="adamw8bit",
+    )

@@ -1,4 +1,4 @@
-"""The three levels of `fit_on_gpu`, and a plan for the capstone."""
+"""The three levels of `fit_on_gpu`."""
 
 from __future__ import annotations
 
@@ -70,16 +70,3 @@ def fit_on_gpu(level: Level) -> Plan:
         "the context": Plan("fp16", "sdpa", micro_batch=1, accumulation=8, checkpoint_blocks=8),
         "the state": Plan("fp16", "sdpa", micro_batch=2, accumulation=8, chunk_tokens=512, optimizer="adamw8bit"),
     }[level.name]
-
-
-def capstone_plan() -> Plan:
-    """A plan for the capstone: 1.21 billion parameters, 32 sequences of 2,048 tokens, one T4."""
-    return Plan(
-        precision="fp16",
-        attention="sdpa",
-        micro_batch=1,
-        accumulation=32,
-        checkpoint_blocks=22,
-        chunk_tokens=512,
-        optimizer="adamw8bit",
-    )
