@@ -142,11 +142,11 @@ def tiled_attention_backward(
             dq_tile = memory.load(dq[:, :, queries])
             scores = _scores(q_tile, k_tile, i, j, k_len - q_len, causal, wide)
             weights = torch.exp(scores - logsumexp[:, :, queries, None].to(wide))  # (B, nh, bq, bk), normalised already
-            dv_tile += weights.transpose(-2, -1) @ grad_tile.to(wide)
+            dv_tile.add_(weights.transpose(-2, -1) @ grad_tile.to(wide))
             grad_weights = grad_tile.to(wide) @ v_tile.to(wide).transpose(-2, -1)
             grad_scores = weights * (grad_weights - row_term[:, :, queries, None]) * scale
-            dq_tile += grad_scores @ k_tile.to(wide)
-            dk_tile += grad_scores.transpose(-2, -1) @ q_tile.to(wide)
+            dq_tile.add_(grad_scores @ k_tile.to(wide))
+            dk_tile.add_(grad_scores.transpose(-2, -1) @ q_tile.to(wide))
             memory.store(dq_tile, dq[:, :, queries])
             memory.free(q_tile, grad_tile, dq_tile)
         memory.store(dk_tile, dk[:, :, keys])

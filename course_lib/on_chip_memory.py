@@ -38,10 +38,10 @@ class FreedTileError(RuntimeError):
 class Tile(torch.Tensor):
     """A tensor that lives on chip. Computing with it gives ordinary tensors; after `free` it cannot be read.
 
-    The object itself is empty: its values are in `_values`, and every operation is redirected there.
+    The object itself is empty: its values are in `_contents`, and every operation is redirected there.
     """
 
-    _values: Tensor | None = None  # None once freed
+    _contents: Tensor | None = None  # None once freed
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -49,10 +49,10 @@ class Tile(torch.Tensor):
 
         def unwrap(value: Any) -> Any:
             if isinstance(value, Tile):
-                if value._values is None:
+                if value._contents is None:
                     raise FreedTileError("a tile must not be read after it is freed. Load it again, or free it later.")
-                tiles[id(value._values)] = value
-                return value._values
+                tiles[id(value._contents)] = value
+                return value._contents
             if type(value) in (list, tuple):
                 return type(value)(unwrap(item) for item in value)
             return value
@@ -63,7 +63,7 @@ class Tile(torch.Tensor):
         return tiles.get(id(result), result)
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
-        return "Tile(freed)" if self._values is None else f"Tile({self._values!r})"
+        return "Tile(freed)" if self._contents is None else f"Tile({self._contents!r})"
 
 
 class OnChipMemory:
@@ -143,7 +143,7 @@ class OnChipMemory:
                     f"free must get what load or allocate returned; got {type(tile).__name__}. "
                     "What you compute from tiles takes no room here and needs no free."
                 )
-            values = tile._values
+            values = tile._contents
             if values is None:
                 raise FreedTileError("a tile must be freed once; this one was freed before. Drop the second free.")
             if id(tile) not in self._tiles:
@@ -154,7 +154,7 @@ class OnChipMemory:
             self.held_bytes -= values.numel() * values.element_size()
             # A view that somebody kept must not go on reading what is gone.
             values.fill_(float("nan") if values.is_floating_point() else 0)
-            tile._values = None
+            tile._contents = None
 
     @contextmanager
     def scope(self) -> Iterator[OnChipMemory]:
@@ -163,7 +163,7 @@ class OnChipMemory:
         try:
             yield self
         finally:
-            self.free(*(tile for tile in self._scopes.pop() if tile._values is not None))
+            self.free(*(tile for tile in self._scopes.pop() if tile._contents is not None))
 
     def _reserve(self, shape: tuple[int, ...], dtype: torch.dtype) -> None:
         asked = dtype.itemsize
@@ -178,7 +178,7 @@ class OnChipMemory:
 
     def _hold(self, values: Tensor) -> Tile:
         tile = torch.empty(0, dtype=values.dtype).as_subclass(Tile)
-        tile._values = values
+        tile._contents = values
         self._tiles[id(tile)] = tile
         if self._scopes:
             self._scopes[-1].append(tile)
