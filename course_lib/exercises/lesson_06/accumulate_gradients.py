@@ -1,6 +1,7 @@
 """Gradient accumulation weighted by valid tokens: every gradient, the loss, and the peak through backward."""
 
 import functools
+import math
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from course_lib.exercises.lesson_06.left_alone import left_alone, left_alone_mismatch
 from course_lib.exercises.lesson_06.same_values import same_values
 from course_lib.grading.compare import as_float, describe, float_mismatch, tensor_mismatch
 from course_lib.grading.exercise import Case, Exercise, Misconception, Mismatch
@@ -67,6 +69,7 @@ def observe(solution: Callable, case: Case) -> dict[str, Any]:
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)  # left over from the last step
     before = [parameter.detach().clone() for parameter in model.parameters()]
+    changed = left_alone(micro_batches, model)
     with MemoryLedger() as ledger:
         loss = solution(model, micro_batches, mean_cross_entropy)
     return {
@@ -75,6 +78,7 @@ def observe(solution: Callable, case: Case) -> dict[str, Any]:
         "moved": any(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True)),
         "gradients": {name: parameter.grad for name, parameter in model.named_parameters()},
         "peak": ledger.peak_bytes,
+        "changed": changed(),
     }
 
 
@@ -109,17 +113,29 @@ def values_mismatch(got: Any, expected: dict[str, Any], truth: tuple[float, dict
         return Mismatch("a Python number", describe(got["loss"]), "The loss that is returned still holds its graph.")
     wrong = float_mismatch(as_float(got.get("loss")), truth[0], rel=1e-5)
     return wrong and Mismatch(
-        wrong.expected, describe(got.get("loss")), "That is the mean loss over all valid targets."
+        f"a loss of {truth[0]:.6g}",
+        describe(got.get("loss")),
+        "The gradients are right; the number returned is to be the mean over all valid targets.",
+        "Add up, as numbers, the same weighted losses whose gradients you add up.",
     )
+
+
+def gradients_are_wrong(got: Any, expected: dict[str, Any], truth: tuple[float, dict[str, Tensor]]) -> bool:
+    """Whether the gradients are, whatever the returned number is."""
+    return bool(values_mismatch({**got, "loss": truth[0], "has_graph": False}, expected, truth))
+
+
+def peak_limit(expected: dict[str, Any]) -> int:
+    return int(PEAK_ALLOWANCE * expected["peak"]) + 30_000  # a second set of gradients is no mistake
 
 
 def grade(case: Case, got: Any, expected: dict[str, Any]) -> Mismatch | None:
     wrong = values_mismatch(got, expected, _truth(case.args))
     if wrong:
         return wrong
-    limit = int(PEAK_ALLOWANCE * expected["peak"]) + 30_000  # a second set of gradients is no mistake
+    limit = peak_limit(expected)
     if isinstance(got["peak"], int) and got["peak"] <= limit:
-        return None
+        return left_alone_mismatch(got)
     note = "Peak of new tensors, backward included; all gradients are right."
     return Mismatch(
         f"at most {limit:,} bytes", f"{got['peak']:,} bytes" if isinstance(got["peak"], int) else "none", note
@@ -187,11 +203,24 @@ def keeps_old_gradients(model: nn.Module, micro_batches: Sequence, loss_fn: Call
 
 
 def _gives(*wrong_solutions: Callable) -> Callable[[Case, Any, Any], bool]:
-    return same_values(observe, ("gradients",), *wrong_solutions)
+    alike_gradients = same_values(observe, ("gradients",), *wrong_solutions)
+
+    def matches(case: Case, got: Any, expected: dict[str, Any]) -> bool:
+        return alike_gradients(case, got, expected) and gradients_are_wrong(got, expected, _truth(case.args))
+
+    return matches
 
 
 def _high_peak(case: Case, got: Any, expected: dict[str, Any]) -> bool:
-    return not values_mismatch(got, expected, _truth(case.args))
+    return not values_mismatch(got, expected, _truth(case.args)) and got["peak"] > peak_limit(expected)
+
+
+_alike_weights_nothing = same_values(observe, ("gradients",), weights_nothing)
+
+
+def _nan_loss(case: Case, got: Any, expected: dict[str, Any]) -> bool:
+    """Gradients may be right all the same: PyTorch's mean over no target has gradients of zero."""
+    return _alike_weights_nothing(case, got, expected) and math.isnan(as_float(got.get("loss")) or 0.0)
 
 
 EXERCISE = Exercise(
@@ -253,7 +282,7 @@ EXERCISE = Exercise(
             "nan_times_zero",
             "A micro-batch without a valid target has the mean 0 / 0. A weight of zero does not remove a NaN; what "
             "does?",
-            matches=_gives(weights_nothing),
+            matches=_nan_loss,
         ),
         Misconception(
             "keeps_old_gradients",

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from course_lib.exercises.lesson_06.left_alone import left_alone, left_alone_mismatch
 from course_lib.grading.compare import alike, describe
 from course_lib.grading.exercise import Case, Exercise, Misconception, Mismatch
 from course_lib.toolbox import activation_norms, collect_failures, train_and_release
@@ -27,13 +28,17 @@ class Fragile(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.second = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, 3)
+        self.first, self.rest = nn.Linear(WIDTH, 4 * WIDTH), nn.Sequential(nn.Tanh(), nn.Linear(4 * WIDTH, 3))
+        self.calls = 0
 
     def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
         hidden = self.first(x).tanh()
         if x.isnan().any():
             raise RuntimeError(f"bad batch of {len(x)} rows")
-        return self.second(hidden)
+        if x.isinf().any():
+            raise ValueError("infinite")
+        return self.rest(hidden)
 
 
 def observe(solution: tuple[Callable, ...], case: Case) -> dict[str, Any]:
@@ -65,12 +70,13 @@ def observe(solution: tuple[Callable, ...], case: Case) -> dict[str, Any]:
         "train_and_release": lambda: (model, optimizer, good_batches(), F.cross_entropy),
         "activation_norms": lambda: (model, torch.randn(ROWS, WIDTH)),
     }[name]
+    changed = left_alone((), model)
     with MemoryLedger() as ledger:
         given = arguments()
         value = copy.copy(function(*given))  # a hook left behind may write into it later
         del given
         note()
-        after = ledger.live_bytes
+        after, calls = ledger.live_bytes, model.calls
         hooks = sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
         # what a hook left behind keeps shows in the next forward pass
         model(torch.randn(ROWS, WIDTH))
@@ -78,6 +84,7 @@ def observe(solution: tuple[Callable, ...], case: Case) -> dict[str, Any]:
     has_tensor = isinstance(value, dict | list) and any(
         isinstance(item, Tensor | BaseException) for item in (value.values() if isinstance(value, dict) else value)
     )
+    left = changed()
     weights = {key: parameter.detach() for key, parameter in model.named_parameters()}
     return {
         "value": value,
@@ -86,8 +93,19 @@ def observe(solution: tuple[Callable, ...], case: Case) -> dict[str, Any]:
         "hooks": hooks,
         "kept": has_tensor,
         "weights": weights,
+        "calls": calls,
+        "changed": left,
+        "others": _others(function, model) if name == "collect_failures" else [],
         **loose,
     }
+
+
+def _others(collect: Callable, model: nn.Module) -> list[Any]:
+    """What is made of a batch that raises another error than RuntimeError: letting it pass is right too."""
+    try:
+        return list(collect(model, [torch.full((2, WIDTH), torch.inf)]))
+    except ValueError:
+        return []
 
 
 def _value(case: Case, got: Any, expected: dict[str, Any]) -> Mismatch | None:
@@ -99,7 +117,9 @@ def _value(case: Case, got: Any, expected: dict[str, Any]) -> Mismatch | None:
     else:
         is_right = alike(got["value"], expected["value"], rel=1e-4)
     if not is_right:
-        return Mismatch(describe(expected["value"]), describe(got["value"]), "That is the result, leaks aside.")
+        next_step = "Compare the result on one batch by hand; what is left behind comes after."
+        wanted, seen = (repr(v)[:120] for v in (expected["value"], got["value"]))
+        return Mismatch(wanted, seen, "That is the result, leaks aside.", next_step)
     if not alike(got["weights"], expected["weights"], rel=1e-4):
         return Mismatch("the weights after a step for each batch", "other weights")
     return None
@@ -109,6 +129,12 @@ def grade(case: Case, got: Any, expected: dict[str, Any]) -> Mismatch | None:
     wrong = _value(case, got, expected)
     if wrong:
         return wrong
+    if got["others"]:
+        return Mismatch(
+            "RuntimeErrors alone", "another error's message too", "A ValueError is a mistake of another kind."
+        )
+    if case.args[0] == "activation_norms" and got["calls"] != expected["calls"]:
+        return Mismatch("one call of the model", f"{describe(got['calls'])} calls")
     if got["hooks"]:
         return Mismatch("no hook left on the model", f"{got['hooks']} hooks")
     if got["gradients"]:
@@ -125,7 +151,7 @@ def grade(case: Case, got: Any, expected: dict[str, Any]) -> Mismatch | None:
             return Mismatch(
                 f"at most {limit:,} bytes {when}", f"{got[key]:,} bytes" if isinstance(got[key], int) else "none"
             )
-    return None
+    return left_alone_mismatch(got)
 
 
 def _in(name: str, sign: Callable[[Any], bool]) -> Callable[[Case, Any, Any], bool]:

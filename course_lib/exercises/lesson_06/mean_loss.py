@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from course_lib.exercises.lesson_06.left_alone import left_alone, left_alone_mismatch
 from course_lib.exercises.lesson_06.same_values import same_values
 from course_lib.grading.compare import as_float, describe, float_mismatch
 from course_lib.grading.exercise import Case, Exercise, Misconception, Mismatch
@@ -67,15 +68,22 @@ def observe(solution: Callable, case: Case) -> dict[str, Any]:
             yield fresh
             del fresh
 
+    graphs: list[bool] = []
+    handle = model.register_forward_hook(lambda module, args, output: graphs.append(output.requires_grad))
+    changed = left_alone(batches)
     with MemoryLedger() as ledger:
         result = solution(model, batches if kind == "list" else generate())
         after = ledger.live_bytes
+    handle.remove()
     return {
         "result": result,
         "has_graph": isinstance(result, Tensor) and result.requires_grad,
         "training_after": model.training,
         "training_before": training,
-        "growth": max(alive, default=0) - (alive[1] if len(alive) > 1 else 0),
+        "alive": alive,
+        "builds_graphs": any(graphs),
+        "frozen": any(not parameter.requires_grad for parameter in model.parameters()),
+        "changed": changed(),
         "batches_alive": max(batches_alive, default=0),
         "after": after,
         "peak": ledger.peak_bytes,
@@ -98,6 +106,18 @@ def _value(case: Case, got: Any) -> Mismatch | None:
     return wrong and Mismatch(f"{_truth(case.args):.6g}", describe(got.get("result")), wrong.note)
 
 
+def _kept_mismatch(case: Case, alive: Any) -> Mismatch | None:
+    """What is alive when the next batch is asked for: the names of the last one's inputs, targets and logits may be."""
+    if not isinstance(alive, list) or not all(isinstance(size, int) for size in alive):
+        return Mismatch("bytes alive at each batch", describe(alive))
+    for index, (size, rows) in enumerate(zip(alive[1:], case.args[1], strict=False), 1):
+        limit = rows * (4 * WIDTH + 8 + 4 * CLASSES) + 2048
+        if size > limit:
+            note = f"When batch {index + 1} is asked for: more than the last batch's inputs, targets and logits."
+            return Mismatch(f"at most {limit:,} bytes alive", f"{size:,} bytes", note)
+    return None
+
+
 def grade(case: Case, got: Any, expected: dict[str, Any]) -> Mismatch | None:
     wrong = _value(case, got)
     if wrong:
@@ -108,13 +128,17 @@ def grade(case: Case, got: Any, expected: dict[str, Any]) -> Mismatch | None:
         words = {True: "training mode", False: "eval mode"}
         before, after = (words.get(got.get(f"training_{when}"), "an odd mode") for when in ("before", "after"))
         return Mismatch(f"the model back in {before}", after)
+    if got.get("frozen"):
+        return Mismatch("parameters that can be trained", "parameters with requires_grad off")
+    if got.get("gradients"):
+        return Mismatch("parameters without gradients", "parameters with `.grad`", "Evaluation calls no `backward`.")
     limit = int(1.5 * expected["peak"]) + 2048
     if not isinstance(got.get("peak"), int) or got["peak"] > limit:
         note = "Peak of new tensors: something lives longer than its batch."
         return Mismatch(f"at most {limit:,} bytes", describe(got.get("peak")), note)
     if not isinstance(got.get("batches_alive"), int) or got["batches_alive"] > 2:
         return Mismatch("at most two batches alive at a time", f"{describe(got.get('batches_alive'))} batches")
-    return None
+    return _kept_mismatch(case, got.get("alive")) or left_alone_mismatch(got)
 
 
 def mean_of_batch_means(model: nn.Module, batches: Iterable) -> float:
@@ -129,7 +153,9 @@ def _left_in_eval(case: Case, got: Any, expected: Any) -> bool:
 
 
 def _keeps_graphs(case: Case, got: Any, expected: Any) -> bool:
-    return not _value(case, got) and (bool(got.get("has_graph")) or got.get("peak", 0) > 1.5 * expected["peak"])
+    is_only_evaluation = not got.get("gradients") and not got.get("frozen") and bool(got.get("builds_graphs"))
+    keeps = got.get("peak", 0) > 1.5 * expected["peak"] or bool(_kept_mismatch(case, got.get("alive")))
+    return not _value(case, got) and (bool(got.get("has_graph")) or (is_only_evaluation and keeps))
 
 
 def _keeps_batches(case: Case, got: Any, expected: Any) -> bool:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from course_lib.exercises.lesson_06.left_alone import left_alone, left_alone_mismatch
 from course_lib.grading.compare import as_tensor_problem, describe
 from course_lib.grading.exercise import Case, Exercise, Misconception, Mismatch
 from course_lib.toolbox import dequantize_blockwise, quantize_blockwise
@@ -73,11 +74,11 @@ def observe(solution: tuple[Callable, Callable], case: Case) -> dict[str, Any]:
     quantize, dequantize = solution
     x, block_size, codes, scales = case.args
     x = x.clone() if x.is_contiguous() else x.T.clone().T
+    codes, scales = codes.clone(), scales.clone()
+    changed = left_alone((x, codes, scales))
     with _OddProcessor():
-        return {
-            "quantized": quantize(x, block_size),
-            "dequantized": dequantize(codes.clone(), scales.clone(), block_size),
-        }
+        answers = {"quantized": quantize(x, block_size), "dequantized": dequantize(codes, scales, block_size)}
+    return {**answers, "changed": changed()}
 
 
 def _blocks(flat: Tensor, block_size: int) -> list[Tensor]:
@@ -132,7 +133,8 @@ def dequantize_mismatch(case: Case, got: Any) -> Mismatch | None:
 def grade(case: Case, got: Any, expected: Any) -> Mismatch | None:
     if not isinstance(got, dict):
         return Mismatch("codes, scales and values", describe(got))
-    return quantize_mismatch(case, got.get("quantized")) or dequantize_mismatch(case, got.get("dequantized"))
+    wrong = quantize_mismatch(case, got.get("quantized")) or dequantize_mismatch(case, got.get("dequantized"))
+    return wrong or left_alone_mismatch(got)
 
 
 def _codes(x: Tensor, scales: Tensor, block_size: int) -> Tensor:

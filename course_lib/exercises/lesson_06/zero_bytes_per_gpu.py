@@ -1,16 +1,23 @@
 """ZeRO's arithmetic: bytes of model state on each GPU, by stage."""
 
 import random
+from dataclasses import replace
 from typing import Any
 
-from course_lib.grading.compare import float_mismatch
+from course_lib.grading.compare import as_float, float_mismatch
 from course_lib.grading.exercise import Case, Exercise, Misconception, Mismatch
 from course_lib.toolbox import zero_bytes_per_gpu
 
 
 def cases(seed: int) -> list[Case]:
     draw = random.Random(seed)
-    sizes = [(1_000_000, 4), (7_500_000_000, 64), (draw.randrange(10**8, 10**11), draw.randint(3, 1000)), (123_457, 1)]
+    sizes = [
+        (1_000_000, 4),
+        (1000, 7),
+        (7_500_000_000, 64),
+        (draw.randrange(10**8, 10**11), draw.randint(3, 1000)),
+        (123_457, 1),
+    ]
     return [
         Case(f"zero_bytes_per_gpu({n_params:_}, {n_gpus}, {stage})", (n_params, n_gpus, stage))
         for n_params, n_gpus in sizes
@@ -20,7 +27,11 @@ def cases(seed: int) -> list[Case]:
 
 def grade(case: Case, got: Any, expected: float) -> Mismatch | None:
     # a handful of float operations, in any order
-    return float_mismatch(got, expected, rel=1e-9)
+    wrong = float_mismatch(got, expected, rel=1e-9)
+    value = as_float(got)
+    if wrong and value is not None and abs(value - expected) < 3:
+        return replace(wrong, note="Nearly: a share is a float here.", next_step="Look for `//`, `int` and `round`.")
+    return wrong
 
 
 def whole_weights_at_stage_3(n_params: int, n_gpus: int, stage: int) -> float:

@@ -172,3 +172,73 @@ def accumulate_gradients(model, micro_batches, loss_fn):
             mean += loss.item()
     torch.optim.SGD(model.parameters(), lr=0.1).step()
     return mean
+
+
+# %% accepted: NaN replaced before it is weighted
+def accumulate_gradients(model, micro_batches, loss_fn):
+    model.zero_grad(set_to_none=True)
+    total = sum(int((t != -100).sum()) for _, t in micro_batches)
+    s = 0.0
+    for x, t in micro_batches:
+        loss = loss_fn(model(x), t).nan_to_num(0.0) * (int((t != -100).sum()) / total)
+        loss.backward()
+        s += loss.item()
+    return s
+
+
+# %% rejected: -
+def accumulate_gradients(model, micro_batches, loss_fn):
+    model.zero_grad(set_to_none=True)
+    total = sum(int((t != -100).sum()) for _, t in micro_batches)
+    s = 0.0
+    for x, t in micro_batches:
+        k = int((t != -100).sum())
+        if k == 0: 
+            t[:] = 0; k = 0
+            loss = loss_fn(model(x), t) * 0
+        else: loss = loss_fn(model(x), t) * (k / total)
+        loss.backward()
+        s += loss.item()
+        x.zero_()
+    return s
+
+
+# %% rejected: -
+def accumulate_gradients(model, micro_batches, loss_fn):
+    model.zero_grad(set_to_none=True)
+    total = sum(int((t != -100).sum()) for _, t in micro_batches)
+    s = 0.0
+    while micro_batches:
+        x, t = micro_batches.pop()
+        k = int((t != -100).sum())
+        if k == 0: continue
+        loss = loss_fn(model(x), t) * (k / total)
+        loss.backward()
+        s += loss.item()
+    return s
+
+
+# %% rejected: -
+def accumulate_gradients(model, micro_batches, loss_fn):
+    model.zero_grad(set_to_none=True)
+    total = sum(int((t != -100).sum()) for _, t in micro_batches)
+    for x, t in micro_batches:
+        k = int((t != -100).sum())
+        if k == 0: continue
+        loss = loss_fn(model(x), t) * (k / total)
+        loss.backward()
+    return loss.item()
+
+
+# %% rejected: -
+def accumulate_gradients(model, micro_batches, loss_fn):
+    model.zero_grad(set_to_none=True); model.eval()
+    total = sum(int((t != -100).sum()) for _, t in micro_batches)
+    s = 0.0
+    for x, t in micro_batches:
+        k = int((t != -100).sum())
+        if k == 0: continue
+        loss = loss_fn(model(x), t) * (k / total)
+        loss.backward()
+        s += loss.item()
+    return s

@@ -181,3 +181,62 @@ def chunked_cross_entropy(hidden, weight, targets, chunk_size):
     f = lambda h, t: F.cross_entropy(h @ w.T, t, reduction="sum")
     total = sum(checkpoint(f, h, t, use_reentrant=False) for h, t in zip(hidden.split(chunk_size), targets.split(chunk_size)))
     return total / (targets != -100).sum().clamp(min=1)
+
+
+# %% accepted: only the valid rows, gathered first
+def chunked_cross_entropy(hidden, weight, targets, chunk_size):
+    keep = targets != -100
+    if not keep.any(): return (hidden.sum() + weight.sum()) * 0.0
+    hidden, targets = hidden[keep], targets[keep]
+    def one(h, w, t):
+        return F.cross_entropy(h @ w.T, t, reduction="sum")
+    parts = [checkpoint(one, h, weight, t, use_reentrant=False) for h, t in zip(hidden.split(chunk_size), targets.split(chunk_size))]
+    return torch.stack(parts).sum() / len(targets)
+
+
+# %% rejected: -
+def chunked_cross_entropy(hidden, weight, targets, chunk_size):
+    n = int((targets != -100).sum())
+    if n == 0: return torch.zeros(())
+    def one(h, w, t):
+        return F.cross_entropy(h @ w.T, t, reduction="sum")
+    total = 0.0
+    for h, t in zip(hidden.split(chunk_size), targets.split(chunk_size)):
+        total = total + checkpoint(one, h, weight, t, use_reentrant=False)
+    return total / n
+
+
+# %% rejected: -
+def chunked_cross_entropy(hidden, weight, targets, chunk_size):
+    n = (targets != -100).sum().clamp(min=1)
+    ok = (targets != -100)
+    targets[~ok] = 0
+    def one(h, w, t, m):
+        return (F.cross_entropy(h @ w.T, t, reduction="none") * m).sum()
+    total = 0.0
+    for h, t, m in zip(hidden.split(chunk_size), targets.split(chunk_size), ok.split(chunk_size)):
+        total = total + checkpoint(one, h, weight, t, m, use_reentrant=False)
+    return total / n
+
+
+# %% rejected: -
+def chunked_cross_entropy(hidden, weight, targets, chunk_size):
+    weight.requires_grad_(True); hidden.requires_grad_(True)
+    def one(h, w, t):
+        return F.cross_entropy(h @ w.T, t, reduction="sum", ignore_index=-100)
+    total = 0.0
+    for h, t in zip(hidden.split(chunk_size), targets.split(chunk_size)):
+        total = total + checkpoint(one, h, weight, t, use_reentrant=False)
+    return total / (targets != -100).sum().clamp(min=1)
+
+
+# %% rejected: -
+def chunked_cross_entropy(hidden, weight, targets, chunk_size):
+    def one(h, w, t):
+        z = h @ w.T; ok = t != -100
+        lp = z.gather(1, t.clamp(min=0)[:, None])[:, 0] - z.exp().sum(1).log()
+        return -(lp * ok).sum()
+    total = 0.0
+    for h, t in zip(hidden.split(chunk_size), targets.split(chunk_size)):
+        total = total + checkpoint(one, h, weight, t, use_reentrant=False)
+    return total / (targets != -100).sum().clamp(min=1)

@@ -193,3 +193,127 @@ def activation_norms(model, inputs):
             m.register_forward_hook(lambda m, a, o, name=name: result.update({name: o}))
     model(inputs)
     return {k: v.norm() for k, v in result.items()}
+
+
+# %% rejected: -
+def train_and_release(model, optimizer, batches, loss_fn):
+    losses = []
+    for x, t in batches:
+        optimizer.zero_grad(set_to_none=True)
+        loss = loss_fn(model(x), t); loss.backward(); optimizer.step()
+        losses.append(loss.item()); del loss
+        optimizer.zero_grad(set_to_none=True)
+    return losses
+
+
+def activation_norms(model, inputs):
+    norms, handles = {}, []
+    def mk(name):
+        def hook(m, a, o): norms[name] = o.detach().norm().item()
+        return hook
+    for name, m in model.named_modules():
+        if isinstance(m, nn.Linear): handles.append(m.register_forward_hook(mk(name)))
+    try:
+        with torch.no_grad(): model(inputs)
+    finally:
+        for h in handles: h.remove()
+    return norms
+
+
+def collect_failures(model, batches):
+    out = []
+    for b in batches:
+        try: model(b)
+        except Exception as e: out.append(str(e))
+    return out
+
+
+# %% rejected: -
+def collect_failures(model, batches):
+    out = []
+    for b in batches:
+        try: model(b)
+        except RuntimeError as e: out.append(str(e))
+    return out
+
+
+def train_and_release(model, optimizer, batches, loss_fn):
+    losses = []
+    for x, t in batches:
+        optimizer.zero_grad(set_to_none=True)
+        loss = loss_fn(model(x), t); loss.backward(); optimizer.step()
+        losses.append(loss.item()); del loss
+        optimizer.zero_grad(set_to_none=True)
+    return losses
+
+
+def activation_norms(model, inputs):
+    norms, handles = {}, []
+    def mk(name):
+        def hook(m, a, o): norms[name] = o.detach().norm().item()
+        return hook
+    for name, m in model.named_children():
+        if isinstance(m, nn.Linear): handles.append(m.register_forward_hook(mk(name)))
+    model(inputs)
+    for h in handles: h.remove()
+    return norms
+
+
+# %% rejected: -
+def collect_failures(model, batches):
+    out = []
+    for b in batches:
+        try: model(b)
+        except RuntimeError as e: out.append(str(e))
+    return out
+
+
+def train_and_release(model, optimizer, batches, loss_fn):
+    losses = []
+    for x, t in batches:
+        optimizer.zero_grad(set_to_none=True)
+        loss = loss_fn(model(x), t); loss.backward(); optimizer.step()
+        losses.append(loss.item()); del loss
+        optimizer.zero_grad(set_to_none=True)
+    return losses
+
+
+def activation_norms(model, inputs):
+    norms = {}
+    for name, m in model.named_modules():
+        if isinstance(m, nn.Linear):
+            def hook(mm, a, o, name=name): norms[name] = o.detach().norm().item()
+            h = m.register_forward_hook(hook); model(inputs); h.remove()
+    return norms
+
+
+# %% rejected: -
+def collect_failures(model, batches):
+    out = []
+    for b in batches:
+        try: model(b)
+        except RuntimeError as e: out.append(str(e))
+    return out
+
+
+def train_and_release(model, optimizer, batches, loss_fn):
+    losses = []
+    for x, t in batches:
+        optimizer.zero_grad(set_to_none=True)
+        loss = loss_fn(model(x), t); loss.backward(); optimizer.step()
+        losses.append(loss.item()); del loss
+        optimizer.zero_grad(set_to_none=True)
+    return losses
+
+
+def activation_norms(model, inputs):
+    norms, handles = {}, []
+    torch.set_grad_enabled(False)
+    def mk(name):
+        def hook(m, a, o): norms[name] = o.detach().norm().item()
+        return hook
+    for name, m in model.named_modules():
+        if isinstance(m, nn.Linear): handles.append(m.register_forward_hook(mk(name)))
+    model(inputs)
+    for h in handles: h.remove()
+    return norms

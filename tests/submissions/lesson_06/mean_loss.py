@@ -116,3 +116,63 @@ def mean_loss(model, batches):
         result = F.cross_entropy(torch.cat(logits), torch.cat(labels)).item()
     model.train(mode)
     return result
+
+
+# %% rejected: -
+def mean_loss(model, batches):
+    was = model.training
+    model.eval()
+    torch.set_grad_enabled(False)
+    s, n = 0.0, 0
+    for x, t in batches:
+        s += F.cross_entropy(model(x), t, reduction="sum").item(); n += len(t)
+    model.train(was)
+    return s / n
+
+
+# %% rejected: -
+def mean_loss(model, batches):
+    was = model.training
+    model.eval()
+    for p in model.parameters(): p.requires_grad_(False)
+    s, n = 0.0, 0
+    for x, t in batches:
+        s += F.cross_entropy(model(x), t, reduction="sum").item(); n += len(t)
+    model.train(was)
+    return s / n
+
+
+# %% rejected: sums_tensors_with_their_graphs
+def mean_loss(model, batches):
+    was = model.training
+    model.eval()
+    s, n = 0.0, 0
+    for x, t in batches:
+        loss = F.cross_entropy(model(x), t, reduction="sum")
+        s += loss.item(); n += len(t)
+    model.train(was)
+    return s / n
+
+
+# %% rejected: -
+def mean_loss(model, batches):
+    was = model.training
+    model.eval()
+    ls = []; n = 0
+    with torch.no_grad():
+        for x, t in batches:
+            ls.append(F.cross_entropy(model(x), t, reduction='none')); n += len(t)
+    model.train(was)
+    return torch.cat(ls).mean().item()
+
+
+# %% rejected: -
+def mean_loss(model, batches):
+    was = model.training
+    model.eval()
+    s, n = 0.0, 0
+    for x, t in batches:
+        loss = F.cross_entropy(model(x), t, reduction="sum"); loss.backward()
+        s += loss.item(); n += len(t); del loss
+    model.train(was)
+    return s / n

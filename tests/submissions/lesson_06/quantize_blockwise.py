@@ -135,3 +135,35 @@ def quantize_blockwise(x, block_size):
 def dequantize_blockwise(codes, scales, block_size):
     spread = scales.repeat_interleave(block_size)[: codes.numel()]
     return codes * spread.view(codes.shape)
+
+
+# %% rejected: -
+def dequantize_blockwise(codes, scales, block_size):
+    s = scales.repeat_interleave(block_size)[:codes.numel()].view(codes.shape)
+    return codes.float() * s
+
+
+def quantize_blockwise(x, block_size):
+    flat = x.reshape(-1); n = flat.numel()
+    sc = []
+    codes = torch.empty(n, dtype=torch.int8)
+    for i, b in enumerate(flat.split(block_size)):
+        s = b.abs().max() / 127; sc.append(s)
+        if s > 0: b.div_(s)
+        codes[i*block_size:i*block_size+len(b)] = b.round().to(torch.int8)
+    return codes.view(x.shape), torch.stack(sc)
+
+
+# %% rejected: -
+def dequantize_blockwise(codes, scales, block_size):
+    s = scales.repeat_interleave(block_size)[:codes.numel()].view(codes.shape)
+    return codes.float() * s
+
+
+def quantize_blockwise(x, block_size):
+    rows = x.reshape(-1, x.shape[-1])
+    sc=[]; cs=[]
+    for r in rows:
+        for b in r.split(block_size):
+            s=b.abs().max()/127; sc.append(s); cs.append((b/(s if s>0 else 1)).round().to(torch.int8))
+    return torch.cat(cs).view(x.shape), torch.stack(sc)

@@ -49,3 +49,12 @@ def zero_bytes_per_gpu(n_params, n_gpus, stage):
 def zero_bytes_per_gpu(n_params, n_gpus, stage):
     sharded = [0, 12, 14, 16][stage]
     return n_params * (16 - sharded) + n_params // n_gpus * sharded
+
+
+# %% rejected: -
+def zero_bytes_per_gpu(n_params, n_gpus, stage):
+    p, g, o = 2*n_params, 2*n_params, 12*n_params
+    if stage >= 1: o //= n_gpus
+    if stage >= 2: g //= n_gpus
+    if stage >= 3: p //= n_gpus
+    return float(p+g+o)
