@@ -43,7 +43,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, causal: bool, dtype: torch.dtype) ->
 def gradients(q: Tensor, k: Tensor, v: Tensor, grad_out: Tensor, causal: bool, dtype: torch.dtype) -> tuple:
     """(dq, dk, dv) by autograd through the plain formula in `dtype`."""
     leaves = [tensor.detach().to(dtype).requires_grad_() for tensor in (q, k, v)]
-    out, _ = attend(*leaves, causal, dtype)
+    out, _ = attend(leaves[0], leaves[1], leaves[2], causal, dtype)
     return torch.autograd.grad(out, leaves, grad_out.to(dtype))
 
 

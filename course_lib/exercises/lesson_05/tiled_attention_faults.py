@@ -14,18 +14,20 @@ def parts(observation: Any) -> dict:
     """The observation with `out` and `logsumexp` in it, whatever it was."""
     seen = observation if isinstance(observation, dict) else {}
     result = seen.get("result")
-    is_pair = isinstance(result, list | tuple) and len(result) == 2
-    return {**seen, "out": result[0] if is_pair else None, "logsumexp": result[1] if is_pair else None, "pair": is_pair}
+    if isinstance(result, list | tuple) and len(result) == 2:
+        return {**seen, "out": result[0], "logsumexp": result[1], "pair": True}
+    return {**seen, "out": None, "logsumexp": None, "pair": False}
 
 
 def _out_is_right(case: Case, seen: dict) -> bool:
-    return oracle.out_problem(seen["out"], *case.args, case.kwargs["causal"]) is None
+    q, k, v = case.args
+    return oracle.out_problem(seen["out"], q, k, v, case.kwargs["causal"]) is None
 
 
 def _shows_elsewhere(case: Case, observation: Any) -> bool:
     """Whether something else than the output is wrong."""
-    seen, causal = parts(observation), case.kwargs["causal"]
-    lse_problem = oracle.logsumexp_problem(seen["logsumexp"], *case.args, causal)
+    seen, (q, k, v) = parts(observation), case.args
+    lse_problem = oracle.logsumexp_problem(seen["logsumexp"], q, k, v, case.kwargs["causal"])
     return lse_problem is not None or traffic_problem(case, seen.get("loaded"), seen.get("stored")) is not None
 
 
