@@ -31,6 +31,8 @@ def grade(case: Case, got: Any, expected: Any) -> Mismatch | None:
     trial = trial_of(case, got)
     if trial.kind == "not_a_plan":
         return Mismatch("a Plan", describe(got), trial.problem)
+    if trial.kind not in ("", FULL):
+        return Mismatch("a plan of this level", "another", trial.problem)
     if not trial.fits:
         return Mismatch("a plan that fits", "one that does not", trial.problem)
     par = LEVELS[case.args[0]].par
@@ -86,7 +88,7 @@ EXERCISE = Exercise(
     observe=observe,
     grade=grade,
     partial=True,
-    time_limit_s=60.0,
+    time_limit_s=180.0,  # a learner may search through every plan of a level
     hints=(
         "Print `level.choices`. Turn the free switches first (precision, attention), then ask which part of the "
         "memory is left "
@@ -109,7 +111,7 @@ EXERCISE = Exercise(
     misconceptions=(
         Misconception(
             "shrinks_the_global_batch",
-            "It fits because it trains on fewer sequences a step, which is another experiment. Which other number "
+            "A step of fewer sequences fits easily, and is another experiment. Which other number "
             "makes up for a "
             "smaller micro-batch?",
             matches=_shrinks,
