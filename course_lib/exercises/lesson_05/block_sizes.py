@@ -10,7 +10,15 @@ from course_lib.grading.exercise import Case, Exercise, Misconception, Mismatch
 
 def cases(seed: int) -> list[Case]:
     rng = random.Random(seed)
-    sizes = [(1024, 8, 4), (1000, 8, 4), (1001, 64, 2), (163 * 1024, 64, 2), (163 * 1024, 128, 2), (64 * 1024, 256, 4)]
+    sizes = [
+        (1024, 8, 4),
+        (1000, 8, 4),
+        (1026, 8, 4),
+        (1001, 64, 2),
+        (163 * 1024, 64, 2),
+        (163 * 1024, 128, 2),
+        (64 * 1024, 256, 4),
+    ]
     sizes += [(rng.randrange(2000, 250_000), rng.choice((16, 32, 48, 80, 128)), rng.choice((2, 4))) for _ in range(5)]
     return [Case(f"block_sizes({m}, {d}, {b})", (m, d, b)) for m, d, b in sizes]
 

@@ -62,6 +62,8 @@ def observe(solution: Any, case: Case) -> dict:
         with ledger:
             out = solution.apply(*views, *settings)
             kept = ledger.live_bytes
+            if case.args[1].shape[-2] < LONG:  # the next layer runs before this one's backward
+                solution.apply(*(2.0 * view.detach() for view in views), *settings)
             out_copy = out.detach().clone() if isinstance(out, torch.Tensor) else out
             if not isinstance(out, torch.Tensor) or not out.requires_grad:
                 return {"out": out_copy, "gradients": None, "kept": kept, "peak": ledger.peak_bytes}

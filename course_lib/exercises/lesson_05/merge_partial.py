@@ -5,7 +5,7 @@ import math
 import torch
 
 from course_lib.attention import merge_partial
-from course_lib.grading.compare import tensor_mismatch
+from course_lib.grading.compare import call_keeping_inputs, inputs_mismatch, tensor_mismatch
 from course_lib.grading.exercise import Case, Exercise, Misconception, Mismatch
 
 _NAMES = ("row_max", "row_sum", "out")
@@ -66,6 +66,9 @@ def _exact(a, b):
 
 
 def grade(case, observation, expected):
+    changed = inputs_mismatch(observation)
+    if changed:
+        return changed
     if not isinstance(observation, list | tuple) or len(observation) != 3:
         return Mismatch("(row_max, row_sum, out)", type(observation).__name__, "Three tensors are due, in this order.")
     size = max(part[2].abs().max().item() for part in case.args)
@@ -126,6 +129,7 @@ EXERCISE = Exercise(
     reference=merge_partial,
     cases=cases,
     grade=grade,
+    observe=call_keeping_inputs,
     hints=(
         "Sums relative to different maxima cannot be added. First bring both parts to the same maximum.",
         "A sum relative to m becomes a sum relative to M by a factor exp(m - M). The unnormalised output takes "

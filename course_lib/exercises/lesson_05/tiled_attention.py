@@ -15,7 +15,7 @@ from course_lib.exercises.lesson_05.tile_budget import (
     traffic_problem,
 )
 from course_lib.exercises.lesson_05.tiled_attention_faults import MISCONCEPTIONS, parts
-from course_lib.grading.compare import describe
+from course_lib.grading.compare import INPUTS_CHANGED, alike, describe, inputs_mismatch
 from course_lib.grading.exercise import Case, Exercise, Mismatch, clone
 from course_lib.on_chip_memory import FreedTileError, OnChipMemory, OnChipMemoryError
 
@@ -92,10 +92,15 @@ def observe(solution: Any, case: Case) -> dict:
         return {"refused": str(error), "tallest": memory.tallest_rows}
     except FreedTileError as error:
         return {"freed": str(error)}
+    if not alike([q, k, v], list(case.args), rel=0.0):
+        return INPUTS_CHANGED
     return {**seen, "loaded": memory.loaded_bytes, "stored": memory.stored_bytes}
 
 
 def grade(case, observation, expected):
+    changed = inputs_mismatch(observation)
+    if changed:
+        return changed
     seen, causal = parts(observation), case.kwargs["causal"]
     for refusal in ("refused", "freed"):
         if refusal in seen:

@@ -10,7 +10,7 @@ import torch
 from course_lib.attention import tiled_attention_backward
 from course_lib.exercises.lesson_05 import attention_oracle as oracle
 from course_lib.exercises.lesson_05.tile_budget import LONG, peak_problem
-from course_lib.grading.compare import describe
+from course_lib.grading.compare import INPUTS_CHANGED, alike, describe, inputs_mismatch
 from course_lib.grading.exercise import Case, Exercise, Misconception, Mismatch, clone
 
 
@@ -62,10 +62,12 @@ def observe(solution: Any, case: Case) -> dict:
 
     args = clone(case.args)
     if case.args[1].shape[-2] < LONG:
-        return {"result": solution(*args, **case.kwargs), "peak": None}
-    with MemoryLedger(block_bytes=1) as ledger:
-        result = solution(*args, **case.kwargs)
-    return {"result": result, "peak": ledger.peak_bytes}
+        result, peak = solution(*args, **case.kwargs), None
+    else:
+        with MemoryLedger(block_bytes=1) as ledger:
+            result = solution(*args, **case.kwargs)
+        peak = ledger.peak_bytes
+    return {"result": result, "peak": peak} if alike(args, case.args, rel=0.0) else INPUTS_CHANGED
 
 
 def _result(observation: Any) -> Any:
@@ -73,6 +75,9 @@ def _result(observation: Any) -> Any:
 
 
 def grade(case, observation, expected):
+    changed = inputs_mismatch(observation)
+    if changed:
+        return changed
     q, k, v, _, _, grad_out = case.args
     problem = oracle.gradient_problem(_result(observation), (q, k, v, grad_out), case.kwargs["causal"])
     if problem or not isinstance(observation, dict):

@@ -44,3 +44,10 @@ def block_sizes(sram_bytes, head_dim, bytes_per_element):
 # %% rejected: -
 def block_sizes(sram_bytes, head_dim, bytes_per_element):
     return 64
+
+
+# %% rejected: -
+def block_sizes(sram_bytes, head_dim, bytes_per_element):
+    M = sram_bytes / bytes_per_element
+    bc = math.ceil(M / (4*head_dim))
+    return min(bc, head_dim), bc

@@ -82,3 +82,14 @@ def merge_partial(a, b):
 def merge_partial(a, b):
     # subtracts nothing
     return torch.logaddexp(a[0], b[0]), a[1] + b[1], a[2] + b[2]
+
+
+# %% rejected: -
+def merge_partial(a, b):
+    (ma, la, oa), (mb, lb, ob) = a, b
+    m = torch.maximum(ma, mb)
+    safe = torch.where(torch.isinf(m) & (m < 0), torch.zeros_like(m), m)
+    fa, fb = torch.exp(ma - safe), torch.exp(mb - safe)
+    la *= fa; la += fb*lb
+    oa *= fa[..., None]; oa += fb[..., None]*ob
+    return m, la, oa

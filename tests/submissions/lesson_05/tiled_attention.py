@@ -732,3 +732,31 @@ def tiled_attention(q, k, v, *, block_q, block_k, causal, memory):
         lse[:, :, i : i + block_q] = (m + l.log()) / math.log(2)
         memory.free(qt)
     return out, lse
+
+
+# %% rejected: -
+def tiled_attention(q, k, v, *, block_q, block_k, causal, memory):
+    B, H, Tq, D = q.shape; Tk = k.shape[2]
+    q.div_(math.sqrt(D))
+    out = torch.empty_like(q); lse = torch.empty(B, H, Tq, dtype=torch.float32)
+    for i in range(0, Tq, block_q):
+        qt = memory.load(q[:, :, i:i+block_q]); n = qt.shape[2]
+        m = torch.full((B, H, n), -math.inf); l = torch.zeros(B, H, n)
+        acc = memory.allocate((B, H, n, D), torch.float32)
+        for j in range(0, Tk, block_k):
+            if causal and j > i + n - 1 + Tk - Tq: break
+            kt = memory.load(k[:, :, j:j+block_k]); vt = memory.load(v[:, :, j:j+block_k])
+            s = qt.float() @ kt.float().transpose(-1, -2)
+            if causal:
+                rows = torch.arange(i, i+n)[:, None] + Tk - Tq; cols = torch.arange(j, j+kt.shape[2])[None]
+                s = s.masked_fill(cols > rows, -math.inf)
+            new = torch.maximum(m, s.amax(-1))
+            c = torch.exp(m - new); p = torch.exp(s - new[..., None])
+            l = l*c + p.sum(-1)
+            acc.mul_(c[..., None]); acc.add_(p @ vt.float())
+            m = new
+            memory.free(kt, vt)
+        memory.store((acc / l[..., None]).to(q.dtype), out[:, :, i:i+block_q])
+        lse[:, :, i:i+block_q] = m + l.log()
+        memory.free(qt, acc)
+    return out, lse

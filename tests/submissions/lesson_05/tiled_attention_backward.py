@@ -435,3 +435,25 @@ def tiled_attention_backward(q, k, v, out, logsumexp, grad_out, *, block_q, bloc
             dq[:, :, a] += dS @ K * scale
             dk[:, :, b] += dS.mT @ Q * scale
     return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype)
+
+
+# %% rejected: -
+def tiled_attention_backward(q, k, v, out, logsumexp, grad_out, *, block_q, block_k, causal):
+    Tq, D = q.shape[-2:]; Tk = k.shape[-2]; sc = 1/math.sqrt(D)
+    dq = torch.zeros(q.shape); dk = torch.zeros(k.shape); dv = torch.zeros(v.shape)
+    Dl = (out.float() * grad_out.float()).sum(-1)
+    for i in range(0, Tq, block_q):
+        qt = q[:, :, i:i+block_q].float(); g = grad_out[:, :, i:i+block_q].float(); n = qt.shape[2]
+        for j in range(0, Tk, block_k):
+            if causal and j > i+n-1+Tk-Tq: break
+            kt = k[:, :, j:j+block_k].float(); vt = v[:, :, j:j+block_k].float()
+            s = qt @ kt.mT * sc
+            if causal:
+                s = s.masked_fill(torch.arange(j, j+kt.shape[2])[None] > torch.arange(i, i+n)[:, None]+Tk-Tq, -math.inf)
+            p = torch.exp(s - logsumexp[:, :, i:i+block_q, None])
+            dv[:, :, j:j+block_k] += p.mT @ g
+            ds = p * (g @ vt.mT - Dl[:, :, i:i+block_q, None])
+            dq[:, :, i:i+block_q] += ds @ kt * sc
+            dk[:, :, j:j+block_k] += ds.mT @ qt * sc
+    grad_out.zero_(); out.zero_()
+    return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype)
