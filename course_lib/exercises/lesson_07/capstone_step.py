@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from course_lib.exercises.lesson_06.left_alone import left_alone, left_alone_mismatch
 from course_lib.grading.compare import as_float, describe, float_mismatch, tensor_mismatch
 from course_lib.grading.exercise import Case, Exercise, Misconception, Mismatch
 from course_lib.nanogpt import GPT, GPTConfig
@@ -78,9 +79,11 @@ def observe(solution: tuple[Callable, Callable], case: Case) -> Any:
         return {"moved": moved, "scale": scale_after, "updates": _updates(before, model)}
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
+    changed = left_alone((tokens, targets), model)
     loss = step(model, optimizer, scaler, tokens, targets, plan)
     return {
         "loss": loss,
+        "changed": changed(),
         "updates": _updates(before, model),
         "scale": scaler.get_scale(),
         "calls": _block_calls(step, seed, plan),
@@ -252,7 +255,7 @@ def grade(case: Case, got: Any, expected: Any) -> Mismatch | None:
     if calls["blocks"] < expected["calls"]["blocks"]:
         note = f"The plan recomputes {plan.get('checkpoint_blocks', 0)} blocks."
         return Mismatch(f"{expected['calls']['blocks']} forward passes of blocks", describe(calls["blocks"]), note)
-    return None
+    return left_alone_mismatch(got)
 
 
 def _about(kind: str, sign: Callable[[Case, Any, Any], bool], *, or_follows: tuple[str, ...] = ()) -> Callable:
