@@ -333,7 +333,9 @@ HOSTILE = [
           " resource.RLIMIT_CPU, resource.RLIMIT_FSIZE):\n"
           "    try: resource.setrlimit(kind, (-1, -1)); found.append(kind)\n    except (ValueError, OSError): pass"),
     _leak("finds_what_the_last_one_left", "import os\n"
-          "found += [n for top, _, names in os.walk('/tmp') for n in names]\nfound += os.listdir('/dev/shm')"),
+          "own = os.stat('/tmp').st_dev  # not the course itself, which may lie there, on another device\n"
+          "found += [n for top, _, names in os.walk('/tmp') if os.stat(top).st_dev == own for n in names]\n"
+          "found += os.listdir('/dev/shm')"),
     entry("leaves_something_behind", points={"halve": 2},
            halve="import os\ndef halve(x):\n    for top in ('/tmp', '/dev/shm', os.path.expanduser('~')):\n"
            "        open(os.path.join(top, 'left-behind'), 'w').write('x')\n    return x / 2"),

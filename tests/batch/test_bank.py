@@ -112,8 +112,8 @@ def test_answers_of_the_course_are_flagged_and_no_others(entry: Entry, graded: d
 
 
 def test_no_submission_saw_what_it_must_not_see(graded: dict[str, Any], outside: dict[str, Any]) -> None:
-    leaks = [name for name, row in graded["rows"].items() if "LEAK" in json.dumps(row)]
-    assert leaks == []
+    leaks = {name: row["exercises"] for name, row in graded["rows"].items() if "LEAK" in json.dumps(row)}
+    assert leaks == {}
     looked = [row for row in graded["rows"].values() if "saw nothing" in json.dumps(row)]
     assert len(looked) == sum(b'saw nothing' in entry.data for entry in HOSTILE)  # they did look
 

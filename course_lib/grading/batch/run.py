@@ -119,7 +119,8 @@ def on_processes(todo: Iterable[Submission], plan: Plan, jobs: int) -> Iterator[
                     submission = again.pop() if again else next(waiting, None)
                     if submission is None:
                         break
-                    running[pool.submit(_grade_here, submission)] = submission
+                    again.append(submission)  # so that it is not lost when the pool is found broken just here
+                    running[pool.submit(_grade_here, submission)] = again.pop()
                 if not running:
                     return
                 done, _ = concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED)
@@ -205,6 +206,8 @@ def run(
         plan = Plan(settings["seed"], mode, limits or Limits(), covered, syllabus)
         keys = {submission.id: key_of(submission, plan, settings["fingerprint"]) for submission in submissions}
         lessons = load_syllabus(syllabus)
+        for half_written in folder.rglob("*.part"):  # of a run that was killed: nobody else writes here now
+            half_written.unlink(missing_ok=True)
         results: dict[str, dict[str, Any]] = {}
         todo = []
         for submission in submissions:
