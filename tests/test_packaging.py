@@ -86,6 +86,13 @@ def test_the_readme_lists_every_lesson_with_its_points():
         assert (ROOT / link).exists(), link
 
 
+def test_the_instructors_page_gives_every_lessons_minutes_and_points():
+    text = (ROOT / "INSTRUCTORS.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (0\d) [^|]+\| +(\d+) \| +(\d+) \|", text, flags=re.MULTILINE)
+    minutes = {lesson.number: sum(ex.minutes for ex in lesson.exercises if not ex.bonus) for lesson in SYLLABUS}
+    assert rows == [(lesson.number, str(minutes[lesson.number]), str(lesson.max_points)) for lesson in SYLLABUS]
+
+
 def test_data_is_described():
     text = (ROOT / "data" / "README.md").read_text(encoding="utf-8")
     for path in (ROOT / "data").iterdir():
