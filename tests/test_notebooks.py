@@ -106,6 +106,22 @@ def test_exercise_cells_are_stubs_followed_by_their_check(path: Path):
 
 
 @every_notebook
+def test_each_exercise_says_points_minutes_and_difficulty(path: Path):
+    """In the prose between the exercise before and this one's stub."""
+    notebook, known, prose = notebooks.read(path), notebooks.exercises(), ""
+    stubs = {cell.id: name for cell, name in notebooks.exercise_cells(notebook)}
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            prose += cell.source + "\n"
+        elif cell.id in stubs:
+            exercise = known[stubs[cell.id]]
+            points = "3 × 3" if exercise.name == "fit_on_gpu" else exercise.points
+            line = rf"{points} points?, {exercise.minutes} minutes, difficulty {exercise.difficulty}\b"
+            assert re.search(line, prose), f"{exercise.name}: {line}"
+            prose = ""
+
+
+@every_notebook
 def test_images_say_what_they_show(path: Path):
     for cell in code_cells(notebooks.read(path)):
         for output in cell.outputs:
