@@ -1,5 +1,6 @@
 """A run that is killed goes on where it stopped; nothing is lost, nothing is recorded twice, nobody is left behind."""
 
+import concurrent.futures
 import json
 import os
 import re
@@ -7,15 +8,16 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from click.testing import CliRunner
 
 from course_lib.commands.grade import command
 from course_lib.grading.batch.collect import collect
-from course_lib.grading.batch.run import on_processes, run
+from course_lib.grading.batch.run import Plan, on_processes, run
 from tests.batch.bank import GOOD, code, notebook
 from tests.batch.damaged import PLAIN
 
@@ -172,3 +174,28 @@ def test_a_second_run_grades_only_what_changed_or_was_damaged(submissions: Path,
     rows = {row["id"]: row for row in document["submissions"]}
     assert rows.pop("student01")["points"] == 9
     assert list(rows.values()) == [row for row in good["submissions"] if row["id"] != "student01"]
+
+
+def test_no_submission_is_lost_when_a_pool_is_found_broken_while_it_gets_one(
+    submissions: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class BreaksOnce(concurrent.futures.ThreadPoolExecutor):
+        made = 0
+        _processes: ClassVar[dict] = {}
+
+        def __init__(self, jobs: int, *_: Any) -> None:
+            super().__init__(jobs)
+            BreaksOnce.made += 1
+            self.left = 3 if BreaksOnce.made == 1 else 10**6
+
+        def submit(self, *arguments: Any) -> concurrent.futures.Future:
+            self.left -= 1
+            if self.left < 0:
+                raise BrokenProcessPool
+            return super().submit(*arguments)
+
+    monkeypatch.setattr(concurrent.futures, "ProcessPoolExecutor", BreaksOnce)
+    monkeypatch.setattr("course_lib.grading.batch.run._grade_here", lambda submission: submission.id)
+    found = collect([submissions])
+    assert sorted(on_processes(found, Plan(1), 2)) == sorted(submission.id for submission in found)
+    assert BreaksOnce.made == 2

@@ -120,7 +120,8 @@ def on_processes(todo: Iterable[Submission], plan: Plan, jobs: int) -> Iterator[
                     if submission is None:
                         break
                     again.append(submission)  # so that it is not lost when the pool is found broken just here
-                    running[pool.submit(_grade_here, submission)] = again.pop()
+                    future = pool.submit(_grade_here, submission)
+                    running[future] = again.pop()
                 if not running:
                     return
                 done, _ = concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED)
